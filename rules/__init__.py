@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from rules.decision.enforcement import capped as capped
+    from rules.decision.pipeline import Snapshot as Snapshot
     from rules.decision.pipeline import decide as decide
     from rules.decision.policy import Policy as Policy
     from rules.decision.policy import compile_policy as compile_policy
@@ -43,6 +44,7 @@ _MODULES: Final = {
     "Policy": "decision.policy",
     "RuleError": "schema.errors",
     "RuleSet": "model.rule",
+    "Snapshot": "decision.pipeline",
     "Violation": "model.decision",
     "Workloads": "model.workload_kinds",
     "capped": "decision.enforcement",

@@ -80,7 +80,7 @@ class ClusterSync:
                 return
             self._is_over = True
             snapshot = self._handler.snapshot
-            rules, nodes = sum(1 for _ in snapshot.loaded.rules), len(snapshot.inventory)
+            rules, nodes = sum(1 for _ in snapshot.policy.rules), len(snapshot.inventory)
             _log.info("ready with %s rules and %s nodes", rules, nodes)
             self._handler.mark_ready()
 

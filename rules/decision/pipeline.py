@@ -1,8 +1,8 @@
 """The decision pipeline: the one place where the stages meet.
 
 Admission, preview, explain, audit and tests call `decide`. The order is: resource defaults, injection,
-compatibility with the nodes, validation of the result. Pure: equal policy, inventory and request give equal
-decisions, and none of the three is changed.
+compatibility with the nodes, validation of the result. Pure: an equal snapshot and request give an equal
+decision, and neither is changed.
 """
 
 from __future__ import annotations
@@ -59,26 +59,33 @@ R = TypeVar("R", InjectionRule, CompatibilityRule)
 INJECTED_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.INJECTED}"
 
 
-def decide(  # noqa: PLR0913 - the first three are what it depends on, in most cases
-    policy: Policy,
-    inventory: Inventory,
+class Snapshot(NamedTuple):
+    """Rules and nodes that decide requests; replaced as a whole, never changed.
+
+    claims: those of DRA that pods may refer to, which change with each such pod; default: the inventory's.
+    """
+
+    policy: Policy
+    inventory: Inventory
+    claims: Claims | None = None
+
+
+def decide(
+    snapshot: Snapshot,
     request: AdmissionRequest,
     now: float = math.inf,
     recorder: Callable[[Pod], DecisionRecorder] = DecisionRecorder,
-    *,
-    claims: Claims | None = None,
 ) -> Decision:
     """Return the decision on a request, with a patch if it is a pod that may be changed.
 
     Pods are completed and validated at CREATE; at UPDATE, images that change are validated; ephemeral
     containers get variables only; workloads are validated by their pod templates, as their pods would be
     completed, and never changed. Everything else is allowed as it is. now: seconds since the epoch, for
-    exemptions; without it all have expired. recorder: makes the record of a pod. claims: those that pods may
-    refer to; default: the inventory's. Raises ObjectError if the object does not have the shape of its kind.
-    The effect is capped by that of the policy. With `dryrun`, in which no pod is patched, a pod to validate
-    is completed first, as it would have been.
+    exemptions; without it all have expired. recorder: makes the record of a pod. Raises ObjectError if the
+    object does not have the shape of its kind. The effect is capped by that of the policy. With `dryrun`, in
+    which no pod is patched, a pod to validate is completed first, as it would have been.
     """
-    document, mutating = request.object, request.mutating
+    policy, document, mutating = snapshot.policy, request.object, request.mutating
     if document is None:
         return ALLOWED
     if policy.enforcement is Action.DRYRUN:
@@ -86,10 +93,8 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
 
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
     if not out_of_scope(policy.workloads, request):
-        known = inventory.dra.claims if claims is None else claims
-        context = _Context(policy, inventory, request, now, known)
         try:
-            decision = _decide(context, document, recorder)
+            decision = _decide(_Shared(snapshot, request, now), document, recorder)
         except OverBudgetError as error:
             decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
     if unchecked:
@@ -98,20 +103,20 @@ def decide(  # noqa: PLR0913 - the first three are what it depends on, in most c
 
 
 def _decide(
-    context: _Context, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
+    shared: _Shared, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
 ) -> Decision:
     """Return the decision without the cap; a denial has the patch of the pod, too."""
-    policy, request = context.policy, context.request
+    policy, request = shared.snapshot.policy, shared.request
     workloads = policy.workloads
     found = workloads.pods_of(request.group, request.kind, document)
     if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
-        pipeline = Pipeline(context, _Shared(policy), pod, recorder(pod))
+        pipeline = Pipeline(shared, pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(context, document, request.old_object or {}, recorder)
+        return _of_images(shared, document, request.old_object or {}, recorder)
     pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -126,8 +131,7 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
-    shared = _Shared(policy)
-    decisions = [Pipeline(context, shared, pod, recorder(pod)).run() for pod in pods.values()]
+    decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods.values()]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
@@ -149,27 +153,30 @@ def _changed(templates: Mapping[Path, Any], before: Mapping[Path, Any]) -> set[P
 _encode: Final = json.JSONEncoder(sort_keys=True).encode
 
 
-class _Context(NamedTuple):
-    """What the decision on each pod of a request depends on."""
-
-    policy: Policy
-    inventory: Inventory
-    request: AdmissionRequest
-    now: float
-    claims: Claims
-
-
 class _Shared:
-    """What the pods of one object share: requirements that were read, and what all of them may take.
+    """What the decisions on the pods of one object share.
 
-    allowance, comparisons, pairs: evaluations of claims, comparisons of similar names, combinations of node
-    selector terms.
+    now: seconds since the epoch. requirements: those that were read. The others are what all pods may take:
+    allowance, comparisons, evaluations, pairs: evaluations of claims, comparisons of similar names,
+    evaluation steps, combinations of node selector terms.
     """
 
-    __slots__ = ("allowance", "comparisons", "evaluations", "pairs", "requirements")
+    __slots__ = (
+        "allowance",
+        "comparisons",
+        "evaluations",
+        "now",
+        "pairs",
+        "request",
+        "requirements",
+        "snapshot",
+    )
 
-    def __init__(self, policy: Policy) -> None:
-        self.requirements = ObjectRequirements(policy.requirements_of)
+    def __init__(self, snapshot: Snapshot, request: AdmissionRequest, now: float) -> None:
+        self.snapshot = snapshot
+        self.request = request
+        self.now = now
+        self.requirements = ObjectRequirements(snapshot.policy.requirements_of)
         self.evaluations = Evaluations()
         self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()
@@ -179,10 +186,11 @@ class _Shared:
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
-    def __init__(self, context: _Context, shared: _Shared, pod: Pod, recorder: DecisionRecorder) -> None:
-        self._policy, self._inventory, self._request, now, self._claims = context
+    def __init__(self, shared: _Shared, pod: Pod, recorder: DecisionRecorder) -> None:
+        self._policy, self._inventory, self._claims = shared.snapshot
         self._shared = shared
-        self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, now)
+        self._request = shared.request
+        self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, shared.now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
         self._recorder = recorder
@@ -351,7 +359,8 @@ class Pipeline:
         return required
 
     def _check_claims(self, claimers: Iterable[Container]) -> None:
-        policy, namespace, known = self._policy, self._request.namespace, self._claims
+        policy, namespace = self._policy, self._request.namespace
+        known = self._inventory.dra.claims if self._claims is None else self._claims
         claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
         uses: list[ClaimUse] = []
         resources: KnownResources = {}
@@ -453,7 +462,7 @@ class Pipeline:
 
 
 def _of_images(
-    context: _Context,
+    shared: _Shared,
     document: Mapping[str, Any],
     old: Mapping[str, Any],
     recorder: Callable[[Pod], DecisionRecorder],
@@ -467,12 +476,12 @@ def _of_images(
     changed = {each.name for each in (*pod.users, *pod.claimers) if images.get(each.name) != each.image}
     if not changed:
         return ALLOWED
-    if (denied := oversize([pod], context.request.kind, context.policy.language)) is not None:
+    if (denied := oversize([pod], shared.request.kind, shared.snapshot.policy.language)) is not None:
         return denied
-    shared, of_before = _Shared(context.policy), _Shared(context.policy)
+    of_before = _Shared(shared.snapshot, shared.request, shared.now)
     of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
-    earlier = Pipeline(context, of_before, before, DecisionRecorder(before))
-    return Pipeline(context, shared, pod, recorder(pod)).check_images(changed, earlier)
+    earlier = Pipeline(of_before, before, DecisionRecorder(before))
+    return Pipeline(shared, pod, recorder(pod)).check_images(changed, earlier)
 
 
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:

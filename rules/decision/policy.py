@@ -49,7 +49,7 @@ class Policy:
     plan_for: the plan for a container's resource names. correction_of: the resource of a rule that a name
     may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
-    hold pods. enforcement: the most that a decision may do.
+    hold pods. enforcement: the most that a decision may do. rules: all of them, the disabled ones, too.
     """
 
     __slots__ = (
@@ -67,10 +67,12 @@ class Policy:
         "plan_for",
         "prospects",
         "requirements_of",
+        "rules",
         "workloads",
     )
 
     def __init__(self, rules: RuleSet, language: Language, workloads: Workloads, enforcement: Action) -> None:
+        self.rules = rules
         groups: dict[str, tuple[ResourceRule, ...]] = {}
         for rule in rules.resources:
             if rule.enabled:

@@ -71,8 +71,8 @@ _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
 _ENV: Final = (("spec", "toolkit"), ("spec", "devicePlugin"))
 
 
-class Snapshot(NamedTuple):
-    """The objects of a snapshot.
+class CopiedObjects(NamedTuple):
+    """The objects of a cluster as they are copied.
 
     names: of nodes, by those in the original. replaced: labels, each with the number of its replaced values.
     """
@@ -84,7 +84,7 @@ class Snapshot(NamedTuple):
 
 def snapshot(
     document: object, anonymize: Iterable[str] = (), labels: Iterable[LabelNames] = (LabelNames(),)
-) -> Snapshot:
+) -> CopiedObjects:
     """Return the snapshot of a document that `Inventory.of` accepts. Raises InventoryError for others.
 
     Decisions on pods that select no replaced value are the same. Nodes are numbered in their order, and equal
@@ -103,7 +103,7 @@ def snapshot(
     found = _Anonymizer(rows, anonymize, tuple(labels))
     items = [found.node(row, each) for row, each in rows.values()]
     items += [found.other(kind, each) for kind, each in others]
-    return Snapshot(items, found.names, dict(sorted(found.replaced.items())))
+    return CopiedObjects(items, found.names, dict(sorted(found.replaced.items())))
 
 
 class _Anonymizer:

@@ -9,15 +9,12 @@ import math
 from dataclasses import dataclass
 
 from rules.decision.messages import warning_line
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.recorder import DecisionRecorder
 from rules.decision.scope import out_of_scope
 from rules.kube.pod import Pod
 from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
-from rules.model.rule import RuleSet
-from rules.nodes.inventory import Inventory
 from rules.report.trace import PodTrace, TraceRecorder
 
 
@@ -35,22 +32,18 @@ class Explanation:
     warnings: tuple[str, ...]
 
 
-def explain(
-    rules: RuleSet, policy: Policy, inventory: Inventory, request: AdmissionRequest, now: float = math.inf
-) -> Explanation:
-    """Return the decision on a request with its explanation; policy: that of the rules, else as for `decide`.
-
-    Raises ObjectError if the object does not have the shape of its kind.
-    """
+def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf) -> Explanation:
+    """Return the decision on a request with its explanation; arguments and errors as of `decide`."""
+    policy = snapshot.policy
     recorders: list[TraceRecorder] = []
 
     def recorder(pod: Pod) -> DecisionRecorder:
-        recorders.append(TraceRecorder(pod, request.namespace, policy.language, inventory))
+        recorders.append(TraceRecorder(pod, request.namespace, policy.language, snapshot.inventory))
         return recorders[-1]
 
-    decision = decide(policy, inventory, request, now, recorder)
+    decision = decide(snapshot, request, now, recorder)
     reason = out_of_scope(policy.workloads, request)
-    pods = tuple(each.trace(rules) for each in recorders)
+    pods = tuple(each.trace(policy.rules) for each in recorders)
     evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
     shown = {violation for each in evaluations for violation in each.violations}
     of_rules = {warning for each in evaluations for warning in each.warnings}

@@ -7,14 +7,11 @@ from dataclasses import dataclass
 
 from rules.compatibility.fitting_nodes import FittingNodes, fitting_nodes
 from rules.compatibility.result import RuleRequirement
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.recorder import DecisionRecorder
-from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
 from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
-from rules.nodes.inventory import Inventory
 from rules.text.i18n import Text
 
 __all__ = ["FittingNodes", "Placement", "place"]
@@ -34,11 +31,11 @@ class Placement:
 class _FittingRecorder(DecisionRecorder):
     """The record of one pod with the nodes that it fits on; the decision itself is the same."""
 
-    __slots__ = ("_inventory", "_pod", "_policy", "_required", "fitting")
+    __slots__ = ("_pod", "_required", "_snapshot", "fitting")
 
-    def __init__(self, pod: Pod, policy: Policy, inventory: Inventory) -> None:
+    def __init__(self, pod: Pod, snapshot: Snapshot) -> None:
         super().__init__(pod)
-        self._pod, self._policy, self._inventory = pod, policy, inventory
+        self._pod, self._snapshot = pod, snapshot
         self._required: list[tuple[Container, RuleRequirement]] = []
         self.fitting: FittingNodes | None = None
 
@@ -50,22 +47,17 @@ class _FittingRecorder(DecisionRecorder):
     def record_notes(self, notes: tuple[Text, ...]) -> None:
         """Record the nodes: here the pod is completed, but its node affinity is still that of its author."""
         super().record_notes(notes)
-        self.fitting = fitting_nodes(self._required, self._pod, self._inventory, self._policy.prospects)
+        policy, inventory, _ = self._snapshot
+        self.fitting = fitting_nodes(self._required, self._pod, inventory, policy.prospects)
 
 
-def place(
-    policy: Policy,
-    inventory: Inventory,
-    request: AdmissionRequest,
-    now: float = math.inf,
-    claims: Claims | None = None,
-) -> Placement:
+def place(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf) -> Placement:
     """Return the decision on a request and the nodes of its pods; arguments and errors as of `decide`."""
     recorders: list[_FittingRecorder] = []
 
     def recorder(pod: Pod) -> DecisionRecorder:
-        recorders.append(_FittingRecorder(pod, policy, inventory))
+        recorders.append(_FittingRecorder(pod, snapshot))
         return recorders[-1]
 
-    decision = decide(policy, inventory, request, now, recorder, claims=claims)
+    decision = decide(snapshot, request, now, recorder)
     return Placement(decision, tuple(each.fitting for each in recorders if each.fitting))

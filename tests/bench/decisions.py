@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.request import AdmissionRequest
 from rules.nodes.inventory import Inventory
@@ -64,7 +64,7 @@ def run(effort: Effort) -> Section:
     kinds = {name: (body, _decision(policy, NO_NODES, body)) for name, body in BY_RULES.items()}
     share = gpu_review(OVER_ONE_CARD)
     with_exemption = compile_policy(with_exemptions())
-    assert decide(with_exemption, NO_NODES, request_of(share), 0.0).allowed
+    assert decide(Snapshot(with_exemption, NO_NODES), request_of(share), 0.0).allowed
     kinds["exempted"] = (share, _decision(with_exemption, NO_NODES, share))
     by_kind, kind_table = _compare("With the built-in rules and no nodes", kinds, effort)
 
@@ -195,19 +195,19 @@ def run(effort: Effort) -> Section:
 
 
 def _decision(policy: Policy, inventory: Inventory, body: bytes) -> Callable[[], object]:
-    return partial(decide, policy, inventory, request_of(body), 0.0)
+    return partial(decide, Snapshot(policy, inventory), request_of(body), 0.0)
 
 
 def _changed_decision(
     policy: Policy, inventory: Inventory, body: bytes, change: Change
 ) -> Callable[[], object]:
     """Return the decision on a pod that changes before each call."""
-    request = request_of(body)
+    snapshot, request = Snapshot(policy, inventory), request_of(body)
     pod: Any = request.object
 
     def call() -> object:
         change(pod, next(_NUMBERS))
-        return decide(policy, inventory, request, 0.0)
+        return decide(snapshot, request, 0.0)
 
     return call
 
@@ -216,7 +216,7 @@ def _decision_after_change(policy: Policy, inventory: Inventory, fresh: int) -> 
     """Return the decision by alternately two inventories: the results for a node set are never cached."""
     request = request_of(BY_NODES["affinity injected"])
     inventories = cycle([inventory, inventory.with_node(node_of(fresh))])
-    return lambda: decide(policy, next(inventories), request, 0.0)
+    return lambda: decide(Snapshot(policy, next(inventories)), request, 0.0)
 
 
 def _compare(
@@ -251,15 +251,14 @@ def _bytes_to_bytes(nodes: int, effort: Effort) -> Table:
     """Return the cost of a review in the admission handler, and of its parts."""
     handler = AdmissionHandler(builtin(), inventory=cluster(nodes))
     bodies = BY_RULES | BY_NODES
-    policy = handler.snapshot.policy
     calls: dict[str, Callable[[], object]] = {}
     parts = ("decode", "decide", "encode", "handler", "json.loads")
     for name, body in bodies.items():
         request: AdmissionRequest = request_of(body)
-        decision = decide(policy, cluster(nodes), request, 0.0)
+        decision = decide(handler.snapshot, request, 0.0)
         steps: tuple[Callable[[], object], ...] = (
             partial(decode_review, body, mutating=True),
-            partial(decide, policy, cluster(nodes), request, 0.0),
+            partial(decide, handler.snapshot, request, 0.0),
             partial(encode_decision, "uid", decision),
             partial(handler.answer, "mutate", body),
             partial(json.loads, body),

@@ -7,7 +7,7 @@ import pstats
 from pathlib import Path
 from typing import Final
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import compile_policy
 from tests.bench.cases import BY_NODES, BY_RULES, ROOT, builtin, cluster, request_of
 from tests.bench.figures import Effort, Section, Table
@@ -26,14 +26,14 @@ def run(effort: Effort) -> Section:
 
 def _profile(name: str, effort: Effort) -> Table:
     nodes = effort.nodes[-1]
-    policy, inventory = compile_policy(builtin().rules), cluster(nodes)
+    snapshot = Snapshot(compile_policy(builtin().rules), cluster(nodes))
     request = request_of((BY_RULES | BY_NODES)[name])
-    decide(policy, inventory, request, 0.0)
+    decide(snapshot, request, 0.0)
     profiler = cProfile.Profile()
     calls = max(10, round(effort.seconds * _TIMES * 1e4))
     with profiler:
         for _ in range(calls):
-            decide(policy, inventory, request, 0.0)
+            decide(snapshot, request, 0.0)
     stats = pstats.Stats(profiler)
     whole: float = stats.total_tt  # type: ignore[attr-defined]
     functions = stats.stats.items()  # type: ignore[attr-defined]

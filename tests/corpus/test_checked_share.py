@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from rules import AdmissionRequest, Decision, decide
+from rules import AdmissionRequest, Decision, Snapshot, decide
 from rules.kube.pod import Pod
 from rules.model.decision import NO_NODES
 from rules.model.workload_kinds import built_in_workloads
@@ -43,7 +43,7 @@ def documents() -> Iterator[Found]:
             request, _ = request_of(path.name, document, "default")
             pods = workloads.pods_of(request.group, request.kind, document)
             known = any(Pod(document, raw, at, others).containers for at, (raw, others) in pods.items())
-            yield Found(path.name, request, known, decide(shipped(), NO_INVENTORY, request, 0))
+            yield Found(path.name, request, known, decide(Snapshot(shipped(), NO_INVENTORY), request, 0))
 
 
 def reasons(decision: Decision) -> list[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
@@ -184,7 +184,9 @@ def test_policies_have_the_same_decisions_and_defaults_as_the_rules(
 ) -> None:
     """The same pods are denied, and the others get the same resources."""
     pod = _pod(asked, init=init)
-    decision = decide(policy, Inventory.of([]), AdmissionRequest("CREATE", "", "Pod", "exported", pod))
+    decision = decide(
+        Snapshot(policy, Inventory.of([])), AdmissionRequest("CREATE", "", "Pod", "exported", pod)
+    )
     stored, message = _created(control_plane, pod)
 
     assert decision.allowed == (stored is not None), message

@@ -21,7 +21,7 @@ from typing import Final, NamedTuple, NoReturn
 
 import msgspec
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.size_limit import RULE
 from rules.kube.json_patch import ObjectError
 from rules.model.decision import Decision
@@ -239,7 +239,7 @@ def _measure(shape: Shape, salt: str) -> _Found:
             start = process_time()
             read = decode_review(content, mutating=made.mutating)
             decoded = process_time()
-            decision = decide(rules, cluster, read.request, 0.0)
+            decision = decide(Snapshot(rules, cluster), read.request, 0.0)
             decided = process_time()
             encode_decision(read.uid, decision)
             return _Found(

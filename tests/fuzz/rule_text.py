@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import yaml
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import compile_policy
 from rules.lint.rule_set_checks import lint
 from rules.model.request import AdmissionRequest
@@ -133,4 +133,4 @@ def _decide(loaded: Loaded) -> None:
         subresource="",
         mutating=True,
     )
-    decide(policy, _NO_NODES, request, _NOW)
+    decide(Snapshot(policy, _NO_NODES), request, _NOW)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rules import Language, RuleSet
 from rules.cuda.versions import CudaVersion, DriverVersion
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.model.certainty import Certainty
 from rules.model.decision import Decision
 from rules.report.failures import Cause, Source, Statement, causes
@@ -51,7 +51,7 @@ selecting_pods = st.builds(pod_of, selecting, st.lists(wishes, min_size=1, max_s
 def context_of(cluster: Cluster, rule: int) -> DecisionContext:
     """Return rules and nodes as a command has them."""
     quotas = Quotas(NO_CLUSTER, Language.EN)
-    return DecisionContext(RuleSet(), policy_of(rule)[0], inventory_of(cluster), quotas, nodes_given=True)
+    return DecisionContext(policy_of(rule)[0], inventory_of(cluster), quotas, nodes_given=True)
 
 
 def audited(context: DecisionContext, document: dict[str, Any]) -> list[Finding]:
@@ -111,10 +111,8 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     pod = document | {"spec": spec}
     context = context_of(cluster, rule)
     created = request(pod, mutating=False)
-    decision = decide(context.policy, context.inventory, created)
-    whatif = ClusterState(context.policy, context.inventory, 0, context.inventory.dra.claims).runs(
-        Subject("default", "Pod/train", created)
-    )
+    decision = decide(context.snapshot, created)
+    whatif = ClusterState(context.snapshot, 0).runs(Subject("default", "Pod/train", created))
     explained = causes(decision, statements, Language.EN, Unscheduled(context.inventory, spec))
     facts = Certainty.CERTAIN in certainties(decision)
 
@@ -134,7 +132,7 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     """From the same pod as a text."""
     pod = document | {"spec": document["spec"] | ({"nodeName": node} if node else {})}
     policy, nodes = policy_of(rule)[0], inventory_of(cluster)
-    decision = decide(policy, nodes, request(pod, mutating=False))
+    decision = decide(Snapshot(policy, nodes), request(pod, mutating=False))
     rule_set = RuleSet(compatibility=(policy_of(rule)[1],))
     session = Session({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))
     answer = shown_by_ui(session, Question(dump_yaml(pod), rules=GIVEN, nodes=GIVEN, namespace="default"))
@@ -187,7 +185,7 @@ def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_cert
     node = node_of(upgraded, READY, [])
     node["metadata"]["name"] = "n0"
     pod = pod_of({"nodeName": "n0"}, wished)
-    decision = decide(policy_of(rule)[0], inventory(node), request(pod, mutating=False))
+    decision = decide(Snapshot(policy_of(rule)[0], inventory(node)), request(pod, mutating=False))
     first, *_ = diagnose(probe, None, labels)
     ignored = "does not support the" in first.what.en
     event(f"ignored: {ignored}")

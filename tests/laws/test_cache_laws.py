@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.kube.json_patch import ObjectError
 from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
@@ -24,7 +24,6 @@ from tests.support.builders import (
     container,
     exemption,
     injection_rule,
-    loaded,
     pod,
     policy,
     request,
@@ -252,7 +251,7 @@ def _with_empty_caches(texts: Iterable[str], values: dict[str, Any]) -> str:
             elif hasattr(found, "cache_clear") and found.cache_parameters()["maxsize"]:  # not a table
                 found.cache_clear()
     rules, cluster = policy(*texts), _cluster(values["nodes"])
-    return _text(lambda: decide(rules, cluster, *_request(values)))
+    return _text(lambda: decide(Snapshot(rules, cluster), *_request(values)))
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:
@@ -273,7 +272,7 @@ def test_a_decision_does_not_depend_on_what_was_decided_before(
     clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
     pods = [first | {field: value} for value in FIELDS[field]]
     found = [
-        _text(lambda values=values: decide(warm, clusters[values["nodes"]], *_request(values)))  # type: ignore[misc]
+        _text(lambda values=values: decide(Snapshot(warm, clusters[values["nodes"]]), *_request(values)))  # type: ignore[misc]
         for values in [*pods, *pods]
     ]
 
@@ -288,7 +287,7 @@ def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -
     clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
     for _ in range(1 + EXAMPLES // 100):
         texts = chance.sample(RULES, chance.randint(4, len(RULES)))
-        compiled, rules = policy(*texts), loaded(*texts).rules
+        compiled = policy(*texts)
         requests = [
             ORDINARY | {name: chance.choice(FIELDS[name]) for name in chance.sample([*FIELDS], number)}
             for number in (chance.randint(0, 6) for _ in range(CHUNK))
@@ -298,9 +297,9 @@ def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -
         for at, explained in chance.sample(turns, len(turns)):
             cluster, timed = clusters[requests[at]["nodes"]], _request(requests[at])
             found[at].add(
-                _text(lambda: explain(rules, compiled, cluster, *timed).decision)  # noqa: B023
+                _text(lambda: explain(Snapshot(compiled, cluster), *timed).decision)  # noqa: B023
                 if explained
-                else _text(lambda: decide(compiled, cluster, *timed))  # noqa: B023
+                else _text(lambda: decide(Snapshot(compiled, cluster), *timed))  # noqa: B023
             )
 
         assert [] == [requests[at] for at, decisions in found.items() if len(decisions) != 1]
@@ -318,6 +317,6 @@ def test_a_decision_does_not_depend_on_when_nodes_were_evaluated(
         evaluated, unused = (
             each.with_node(joining) if joining else each.without_node(name) for each in (evaluated, unused)
         )
-        decide(rules, evaluated, created)
+        decide(Snapshot(rules, evaluated), created)
 
-    assert decide(rules, unused, created) == decide(rules, evaluated, created)
+    assert decide(Snapshot(rules, unused), created) == decide(Snapshot(rules, evaluated), created)

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.cuda.tables import branch_of_cuda, cuda_of_branch
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
@@ -137,14 +137,14 @@ def names(nodes: list[reference.Node]) -> list[str]:
 def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tuple[Decision, Any]:
     """Return the decision and the stored pod, which is not changed or denied again."""
     before, inventory = deepcopy(document), Inventory.of(cluster)
-    decision = decide(rules, inventory, request(document))
+    decision = decide(Snapshot(rules, inventory), request(document))
     assert before == document
     if not decision.allowed:
         assert () == decision.patch
         return decision, document
     result = patched(document, decision)
-    again = decide(rules, inventory, request(result))
-    final = decide(rules, inventory, request(result, mutating=False))
+    again = decide(Snapshot(rules, inventory), request(result))
+    final = decide(Snapshot(rules, inventory), request(result, mutating=False))
     assert ((), True, True, ()) == (again.patch, again.allowed, final.allowed, final.patch)
     return decision, result
 
@@ -301,7 +301,7 @@ expressions = st.one_of(factors, groups, st.lists(groups, min_size=2, max_size=3
 
 def level_on(rules: Policy, node: reference.Node, document: Any) -> int:
     """Return the result for a cluster of this node: 0 compatible, 1 unknown, 2 denied."""
-    decision = decide(rules, Inventory.of(node), request(document))
+    decision = decide(Snapshot(rules, Inventory.of(node)), request(document))
     unknown = any("compatibility unknown" in warning for warning in decision.warnings)
     return 2 if not decision.allowed else 1 if unknown else 0
 

@@ -17,7 +17,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rules.decision.pipeline import INJECTED_ANNOTATION, decide
+from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -419,7 +419,7 @@ SOMEWHERE = st.lists(st.integers(0, 30), min_size=2, max_size=9)
 
 def _is_decided(request: AdmissionRequest) -> bool:
     try:
-        decide(_everything(), NODES, request)
+        decide(Snapshot(_everything(), NODES), request)
     except ObjectError as error:
         return bool(str(error))
     return True

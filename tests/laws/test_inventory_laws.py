@@ -9,7 +9,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from rules.cuda.requirements import container_facts
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.kube.pod import Pod
 from rules.kube.tolerations import Taint
@@ -299,7 +299,7 @@ def needs_of(rule: int, document: Any) -> Needs:
 
 def decided(rule: int, cluster: Cluster, document: Any, **fields: Any) -> Decision:
     """Return the decision on the creation of a pod."""
-    return decide(policy_of(rule)[0], inventory_of(cluster), request(document, **fields))
+    return decide(Snapshot(policy_of(rule)[0], inventory_of(cluster)), request(document, **fields))
 
 
 def required_terms(document: Any) -> list[Any] | None:

@@ -58,7 +58,7 @@ def run(copy: Path, *arguments: str) -> str:
 
 DECIDE = """
 import json, sys
-from rules import AdmissionRequest, Inventory, compile_policy, decide, load_rules
+from rules import AdmissionRequest, Inventory, Snapshot, compile_policy, decide, load_rules
 
 def rule(kind, document):
     labels = {"gpugate.dev/type": kind, "gpugate.dev/enabled": "true"}
@@ -75,7 +75,7 @@ def decision(text, nodes=(), **spec):
     container = {"name": "main", "image": "a", "resources": {"limits": limits, "requests": limits}}
     pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container], **spec}}
     request = AdmissionRequest("CREATE", "", "Pod", "default", pod)
-    return decide(compile_policy(loaded.rules), Inventory.of(list(nodes)), request)
+    return decide(Snapshot(compile_policy(loaded.rules), Inventory.of(list(nodes))), request)
 """
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import jsonpatch
 import yaml
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
 from rules.model.request import AdmissionRequest
@@ -129,7 +129,7 @@ def request(document: Any, **fields: Any) -> AdmissionRequest:
 
 def decision(policy: Policy, document: Any, now: float = math.inf, **fields: Any) -> Decision:
     """Return the decision on the creation of an object, in a cluster without nodes."""
-    return decide(policy, NO_NODES, request(document, **fields), now)
+    return decide(Snapshot(policy, NO_NODES), request(document, **fields), now)
 
 
 def patched(document: Any, decision: Decision) -> Any:

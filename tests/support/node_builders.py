@@ -7,7 +7,7 @@ from typing import Any
 
 import yaml
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
 from rules.model.rule import Action, RuleSet
@@ -167,7 +167,7 @@ def gpu_pod(image: str, *args: str, limits: dict[str, Any] | None = None, **spec
 
 def judged(policy: Policy, nodes: Inventory, document: Any, **fields: Any) -> Decision:
     """Return the decision on the creation of an object in a cluster of nodes."""
-    return decide(policy, nodes, request(document, **fields))
+    return decide(Snapshot(policy, nodes), request(document, **fields))
 
 
 def targets(cluster: list[Node], document: Any, decision: Decision) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from time import perf_counter, time
 from traceback import format_tb
 from typing import Literal
@@ -20,6 +19,7 @@ from rules import (
     Loaded,
     ObjectError,
     Policy,
+    Snapshot,
     Workloads,
     capped,
     compile_policy,
@@ -40,28 +40,15 @@ class NotSyncedError(ReviewError):
     """The rules and nodes are not known yet. The webhook's failurePolicy decides."""
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """Rules and nodes that decide requests; replaced as a whole, never changed.
-
-    stale: the rules whose last good version is in force; the error of the newest is among `loaded.errors`.
-    claims: those of DRA that pods may refer to, which change with each such pod; the inventory does not.
-    """
-
-    loaded: Loaded
-    policy: Policy
-    inventory: Inventory
-    stale: frozenset[str] = frozenset()
-    claims: Claims | None = None
-
-
 class AdmissionHandler:
     """Answers AdmissionReviews.
 
     on_error_allow: whether to allow an object on which gpugate itself fails. rules_namespace: the namespace
     whose ConfigMaps are validated as rules. workloads: the kinds that contain pods, if not the built-in ones.
     enforcement: caps the effect of all decisions, except of those on rules, and allows what gpugate fails on.
-    A request reads `snapshot` once. on_rules: called when other rules come into force.
+    A request reads `snapshot` once. loaded: the rules of the snapshot, and the errors of others. stale: the
+    rules whose last good version is in force; the error of the newest is among those. on_rules: called when
+    other rules come into force.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -84,7 +71,8 @@ class AdmissionHandler:
         self.decision_log = DecisionLog(enforcement)
         self._swapping = threading.Lock()  # rules and nodes are set by different threads
         self._synced = self.ready = True
-        self.snapshot = Snapshot(loaded, self._compile(loaded), inventory or Inventory.of([]))
+        self.loaded, self.stale = loaded, frozenset[str]()
+        self.snapshot = Snapshot(self._compile(loaded), inventory or Inventory.of([]))
         metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
         _log_expired(loaded)
@@ -105,10 +93,11 @@ class AdmissionHandler:
         return self._synced
 
     def set_rules(self, loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
-        """Use these rules from the next request on; stale: see Snapshot."""
+        """Use these rules from the next request on."""
         policy = self._compile(loaded)
         with self._swapping:
-            self.snapshot = replace(self.snapshot, loaded=loaded, policy=policy, stale=stale)
+            self.loaded, self.stale = loaded, stale  # first: who sees the new snapshot sees these
+            self.snapshot = self.snapshot._replace(policy=policy)
         metrics.rules_loaded(loaded, stale)
         _log_expired(loaded)
         self.on_rules()
@@ -116,13 +105,13 @@ class AdmissionHandler:
     def set_inventory(self, inventory: Inventory) -> None:
         """Use these nodes from the next request on."""
         with self._swapping:
-            self.snapshot = replace(self.snapshot, inventory=inventory)
+            self.snapshot = self.snapshot._replace(inventory=inventory)
         metrics.NODES.set(len(inventory))
 
     def set_claims(self, claims: Claims) -> None:
         """Use these claims from the next request on."""
         with self._swapping:
-            self.snapshot = replace(self.snapshot, claims=claims)
+            self.snapshot = self.snapshot._replace(claims=claims)
 
     def answer(self, endpoint: Endpoint, body: bytes | bytearray) -> bytes:
         """Return the response body to a review.
@@ -170,9 +159,9 @@ class AdmissionHandler:
     def _decide(self, endpoint: Endpoint, request: AdmissionRequest) -> Decision:
         snapshot = self.snapshot
         if request.kind == "ConfigMap" and not request.group and endpoint == "validate":
-            rules = snapshot.loaded.rules
+            rules = snapshot.policy.rules
             return validate_rule(request, rules, self._rules_namespace, self._language, time())
-        return decide(snapshot.policy, snapshot.inventory, request, time(), claims=snapshot.claims)
+        return decide(snapshot, request, time())
 
 
 def _log_expired(loaded: Loaded) -> None:

@@ -14,8 +14,9 @@ from typing import Final
 
 from certs.kubernetes_api import Kubernetes, KubernetesError
 from certs.periodic_task import PeriodicTask
+from rules import Snapshot
 from rules.lint.profile_differences import differences_of_rules
-from webhook.admission.handler import AdmissionHandler, Snapshot
+from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ApiError
 from webhook.cluster.events import create_event, reference
 from webhook.cluster.resource import Object
@@ -59,7 +60,7 @@ class ProfileEvents:
         if snapshot is self._checked or not self._handler.synced:
             return
         found = set()
-        for name, message in islice(_differences(snapshot), MAX_EVENTS):
+        for name, message in islice(_differences(snapshot, self._handler.stale), MAX_EVENTS):
             if (config_map := self._config_map(name)) is None:
                 continue  # deleted a moment ago
             event = (name, config_map["metadata"]["resourceVersion"], message)
@@ -77,18 +78,18 @@ class ProfileEvents:
             raise
 
 
-def _differences(snapshot: Snapshot) -> Iterator[tuple[str, str]]:
+def _differences(snapshot: Snapshot, stale: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield each profile in force that differs from its nodes, with a message that names no node.
 
     Nodes come and go, and each other message would be another Event.
     """
-    for each in differences_of_rules(snapshot.loaded.rules, snapshot.inventory):
+    for each in differences_of_rules(snapshot.policy.rules, snapshot.inventory):
         message = (
             f"node profile and reality differ: {each.fact} is {each.stated} in the profile, but "
             f"{each.reported} on present nodes; correct the profile, or the labels in its match; "
             "`gpugate nodes` names the nodes"
         )
-        if each.profile not in snapshot.stale:
+        if each.profile not in stale:
             yield each.profile, message
 
 

@@ -81,9 +81,9 @@ class WebhookConfigurationSync:
         self._wrote = False
         if not self._handler.synced:
             return  # the rules are not known yet
-        snapshot = self._handler.snapshot
-        for kind, workloads in zip(KINDS, (PODS, snapshot.policy.workloads), strict=True):
-            self._update(kind, workloads, snapshot.loaded)
+        loaded = self._handler.loaded
+        for kind, workloads in zip(KINDS, (PODS, self._handler.snapshot.policy.workloads), strict=True):
+            self._update(kind, workloads, loaded)
 
     def _update(self, kind: str, workloads: Workloads, loaded: Loaded) -> None:
         path = configuration_path(kind)

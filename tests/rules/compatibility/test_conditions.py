@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from rules.cel.cost_limits import MAX_ENTRIES
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.model.decision import Decision
 from rules.report.explain import explain
 from rules.report.trace import RuleOutcome
-from tests.support.builders import loaded, pod, policy, request
+from tests.support.builders import pod, policy, request
 from tests.support.node_builders import (
     GPU,
     compatibility_rule,
@@ -30,8 +30,8 @@ def decided(condition: str, **metadata: Any) -> Decision:
     """Return the decision on a pod that no node is compatible with, as admission and explain make it."""
     text = compatibility_rule(match={"conditions": [condition]})
     created = request(pod(gpu_container(cuda_image("12.4")), metadata=metadata))
-    found = decide(policy(text), OLD, created)
-    explained = explain(loaded(text).rules, policy(text), OLD, created)
+    found = decide(Snapshot(policy(text), OLD), created)
+    explained = explain(Snapshot(policy(text), OLD), created)
     assert found == explained.decision
     return found
 
@@ -78,7 +78,7 @@ def test_a_false_condition_wins_over_one_that_cannot_be_evaluated() -> None:
     fails, false = "limits['vendor.com/x'] > 1", "container.name == 'other'"
     for conditions in ([fails, false], [false, fails]):
         rules = policy(compatibility_rule(match={"conditions": conditions}))
-        found = decide(rules, OLD, request(document))
+        found = decide(Snapshot(rules, OLD), request(document))
         assert (True, ()) == (found.allowed, found.warnings)
 
 
@@ -86,7 +86,7 @@ def test_explain_shows_the_rule_as_matched_with_the_warning() -> None:
     """Because it applied."""
     text = compatibility_rule(match={"conditions": [f"limits['vendor.com/x'] > limits['{GPU}']"]})
     created = request(pod(gpu_container(cuda_image("12.4"))))
-    found = explain(loaded(text).rules, policy(text), OLD, created)
+    found = explain(Snapshot(policy(text), OLD), created)
     ((evaluation,),) = [container.evaluations for trace in found.pods for container in trace.containers]
 
     assert RuleOutcome.MATCHED is evaluation.outcome

@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from rules import AdmissionRequest, Inventory, Language, Policy, compile_policy, decide
+from rules import AdmissionRequest, Inventory, Language, Policy, Snapshot, compile_policy, decide
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action
 from rules.schema.loader import load_rules
@@ -44,7 +44,7 @@ def _said(folder: Path, name: str, nodes: int, language: Language) -> list[Viola
             node["metadata"]["name"] += f"-{number}" if number else ""
             inventory.append(node)
     request = AdmissionRequest("CREATE", "", "Pod", "team", found)
-    made = decide(_policy(folder / "rules.yaml", language), Inventory.of(inventory), request)
+    made = decide(Snapshot(_policy(folder / "rules.yaml", language), Inventory.of(inventory)), request)
     return [*made.violations, *made.notices]
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.decision.size_limit import MOST_READ
 from rules.model.decision import Decision, Effect
@@ -84,8 +84,7 @@ def test_a_dry_run_lists_the_node_affinity_that_it_does_not_inject_and_warn_inje
     )
     enforced, warned, dry = (
         decide(
-            compile_policy(shipped_rules(), enforcement=cap),
-            nodes,
+            Snapshot(compile_policy(shipped_rules(), enforcement=cap), nodes),
             request(gpu_pod("nvidia/cuda:12.1.0-base-ubuntu22.04")),
         )
         for cap in Action
@@ -153,7 +152,7 @@ def test_workloads_are_capped_like_pods(cap: Action) -> None:
         "metadata": {"name": "train"},
         "spec": {"template": {"spec": {"containers": [container({DEVICE: "1"})]}}},
     }
-    found = decide(_policy(cap, DENYING), NO_NODES, request(document))
+    found = decide(Snapshot(_policy(cap, DENYING), NO_NODES), request(document))
 
     assert (True, Effect.DENY, bool(cap is Action.WARN)) == (
         found.allowed,

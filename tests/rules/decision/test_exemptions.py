@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.schema.exemption import instant
 from rules.text.i18n import Language
@@ -76,7 +76,7 @@ def test_an_exempted_compatibility_rule_neither_denies_nor_injects_affinity() ->
     incompatible, compatible = gpu_pod(cuda_image("13.0")), gpu_pod(cuda_image("12.4"))
 
     def outcome(document: Any, now: float) -> tuple[bool, bool]:
-        found = decide(rules, cluster, request(document), now)
+        found = decide(Snapshot(rules, cluster), request(document), now)
         return found.allowed, bool(found.patch)
 
     assert [(False, False), (True, True)] == [

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.decision.size_limit import MOST_NAMES, RULE
 from rules.model.decision import ALLOWED, Decision
@@ -49,7 +49,7 @@ def updated(
 ) -> Decision:
     """Return the decision on the update of a pod."""
     asked = {"operation": "UPDATE", "old_object": before, "mutating": False} | fields
-    return decide(rules or shipped(), CLUSTER, request(after, **asked), now)
+    return decide(Snapshot(rules or shipped(), CLUSTER), request(after, **asked), now)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_a_new_image_must_run_on_the_devices_of_the_claims_of_its_container() ->
     def allowed(before: str, after: str, bound_to: str) -> bool:
         pods = [claiming(image, bound_to) for image in (before, after)]
         asked = request(pods[1], operation="UPDATE", old_object=pods[0], mutating=False)
-        return decide(shipped(), cluster, asked).allowed
+        return decide(Snapshot(shipped(), cluster), asked).allowed
 
     # Of CUDA 13.0. NVIDIA's DRA driver loads the compatibility libraries that other images may have.
     newest = "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime"
@@ -202,7 +202,7 @@ def test_a_rule_that_warns_warns_once() -> None:
 def test_a_pod_that_is_not_bound_is_warned_if_its_affinity_is_not_that_of_the_new_image() -> None:
     """It cannot change; a pod that had no such affinity before gets no further warning."""
     before = gpu_pod(OLD)
-    stored = patched(before, decide(shipped(), CLUSTER, request(before)))
+    stored = patched(before, decide(Snapshot(shipped(), CLUSTER), request(before)))
     images = [cuda_image("11.8"), NEWEST]
     same, other = (stored | {"spec": stored["spec"] | gpu_pod(image)["spec"]} for image in images)
     (warning,) = updated(stored, other).warnings

@@ -8,7 +8,7 @@ import pytest
 
 from rules.cuda.requirements import ANNOTATIONS
 from rules.decision import not_checked
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision
 from rules.model.request import AdmissionRequest
@@ -43,13 +43,13 @@ def reasons(decision: Decision) -> list[str]:
 
 def of_pod(document: dict[str, Any], rules: Policy = RULE) -> list[str]:
     """Return the reasons for a pod."""
-    return reasons(decide(rules, EMPTY, request(document)))
+    return reasons(decide(Snapshot(rules, EMPTY), request(document)))
 
 
 def of_kind(group: str, kind: str, document: dict[str, Any]) -> Decision:
     """Return the decision on an object of a kind."""
     document = document | {"apiVersion": f"{group}/v1" if group else "v1", "kind": kind}
-    return decide(RULE, EMPTY, AdmissionRequest("CREATE", group, kind, "team", document))
+    return decide(Snapshot(RULE, EMPTY), AdmissionRequest("CREATE", group, kind, "team", document))
 
 
 # Resources without a rule
@@ -147,7 +147,7 @@ def test_findings_are_bounded() -> None:
 )
 def test_an_annotation_that_nothing_reads_is_not_checked(name: str, reason: str) -> None:
     document = pod(container({DEVICE: 1}), metadata={"annotations": {f"gpugate.dev/{name}": "12.4"}})
-    found = decide(RULE, EMPTY, request(document))
+    found = decide(Snapshot(RULE, EMPTY), request(document))
 
     assert [(f"metadata.annotations[gpugate.dev/{name}]", reason)] == [
         (path, text.en) for path, text in found.not_checked
@@ -168,7 +168,7 @@ def test_an_annotation_that_is_read_is_checked(name: str) -> None:
 @pytest.mark.parametrize(("name", "told"), [(GPU, True), ("amd.com/gpu", False), ("cpu", False)])
 def test_without_nodes_cuda_is_not_checked(name: str, *, told: bool) -> None:
     """Without it, the pod seems compatible with all nodes."""
-    found = decide(shipped(), EMPTY, request(pod(container({name: 1}))))
+    found = decide(Snapshot(shipped(), EMPTY), request(pod(container({name: 1}))))
 
     assert told is (NO_NODES in [reason for _, reason in found.not_checked])
 
@@ -176,14 +176,14 @@ def test_without_nodes_cuda_is_not_checked(name: str, *, told: bool) -> None:
 @pytest.mark.parametrize("known", [EMPTY, inventory(nodes(1, "n", gfd("12.4")))])
 def test_an_accelerator_that_runs_no_cuda_has_no_cuda_to_check(known: Inventory) -> None:
     """With nodes and without; its container is not counted as one of unknown CUDA version either."""
-    decision = decide(SHIPPED, known, request(pod(container({"amd.com/gpu": 1}))))
+    decision = decide(Snapshot(SHIPPED, known), request(pod(container({"amd.com/gpu": 1}))))
 
     assert ([], ()) == (reasons(decision), decision.cuda_sources)
 
 
 def test_the_audit_event_does_not_say_that_no_nodes_are_known() -> None:
     """It is no property of the pod."""
-    assert "not-checked" not in decide(shipped(), EMPTY, request(pod(container({GPU: 1})))).audit
+    assert "not-checked" not in decide(Snapshot(shipped(), EMPTY), request(pod(container({GPU: 1})))).audit
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_with_nodes_cuda_is_not_checked_only_of_an_image_of_which_nothing_is_kno
     """The audit event does not say it: a metric counts such images."""
     variables = [{"name": name, "value": value} for name, value in env.items()]
     document = pod(container({GPU: 1}, image=image, env=variables))
-    found = decide(shipped(), inventory(nodes(1, "n", gfd("12.2"))), request(document))
+    found = decide(Snapshot(shipped(), inventory(nodes(1, "n", gfd("12.2")))), request(document))
 
     assert ([("spec.containers[0].image", UNKNOWN_CUDA)] if told else []) == [*found.not_checked]
     assert "not-checked" not in found.audit
@@ -305,7 +305,7 @@ def test_a_large_unknown_object_is_read_in_part() -> None:
 
 
 def test_the_reasons_are_in_chinese_too() -> None:
-    found = decide(RULE, EMPTY, request(pod(container({"acme.com/npu": 1}))))
+    found = decide(Snapshot(RULE, EMPTY), request(pod(container({"acme.com/npu": 1}))))
 
     assert ["没有针对资源 acme.com/npu 的已启用规则"] == [
         each.reason.in_language(Language.ZH) for each in found.not_checked
@@ -314,4 +314,4 @@ def test_the_reasons_are_in_chinese_too() -> None:
 
 def test_a_pod_without_accelerators_has_nothing_unchecked() -> None:
     """It takes the cheapest path."""
-    assert ALLOWED is decide(RULE, EMPTY, request(pod(container({"cpu": 1}))))
+    assert ALLOWED is decide(Snapshot(RULE, EMPTY), request(pod(container({"cpu": 1}))))

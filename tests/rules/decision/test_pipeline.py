@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from rules.decision import pipeline
-from rules.decision.pipeline import INJECTED_ANNOTATION, decide
+from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError
 from rules.model.decision import ALLOWED
@@ -497,7 +497,7 @@ def test_a_pod_without_metadata_gets_metadata_with_the_annotation() -> None:
     del document["metadata"]
 
     assert {"annotations": {INJECTED_ANNOTATION: "injection"}} == patched(
-        document, decide(COMPLETING, NO_NODES, _request_of(document))
+        document, decide(Snapshot(COMPLETING, NO_NODES), _request_of(document))
     )["metadata"]
 
 
@@ -671,6 +671,9 @@ def test_a_decision_changes_neither_policy_nor_request() -> None:
     document = pod(container({OTHER: "1"}, env=[{"name": "B"}]), tolerations=[])
     asked = request(document)
     before = deepcopy(asked)
-    first, second = decide(COMPLETING, NO_NODES, asked), decide(COMPLETING, NO_NODES, asked)
+    first, second = (
+        decide(Snapshot(COMPLETING, NO_NODES), asked),
+        decide(Snapshot(COMPLETING, NO_NODES), asked),
+    )
 
     assert (before, first) == (asked, second)

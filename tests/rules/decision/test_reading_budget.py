@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.size_limit import RULE
 from rules.model.decision import Decision
 from rules.text.i18n import Language
@@ -55,7 +55,7 @@ def pod(*containers: dict[str, Any], **metadata: Any) -> dict[str, Any]:
 
 def decided(document: Mapping[str, Any], **fields: Any) -> Decision:
     """Return the decision by the built-in rules."""
-    return decide(shipped(), NODES, request(document, **fields))
+    return decide(Snapshot(shipped(), NODES), request(document, **fields))
 
 
 def groups(count: int, first: int = 0) -> str:
@@ -137,7 +137,7 @@ def test_an_object_that_takes_too_many_steps_to_read_is_denied_soon(what: str) -
 def test_the_denial_names_the_bound_in_both_languages() -> None:
     """And says what to do."""
     document = PAST_THE_BUDGET["many requirements"]()
-    chinese = decide(shipped(Language.ZH), NODES, request(document))
+    chinese = decide(Snapshot(shipped(Language.ZH), NODES), request(document))
 
     assert (
         "Pod denied by gpugate: Pod: its scripts, variables, images and NVIDIA_REQUIRE_* expressions take"

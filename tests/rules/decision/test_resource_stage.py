@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
 from rules.model.decision import Basis
 from rules.model.rule import Action
@@ -1021,6 +1021,6 @@ def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes(
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": gpus}}
     half = pod(container({"nvidia.com/gpu": "0.5"}))
     for texts in ((), (resource_rule("nvidia.com/gpu"),)):
-        found = decide(policy(*texts), Inventory.of([node]), request(half))
+        found = decide(Snapshot(policy(*texts), Inventory.of([node])), request(half))
         assert "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.message
         assert "; use a whole number [" in decision(policy(*texts), half).message

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.kube.pod import Pod
 from rules.model.request import AdmissionRequest
 from rules.model.workload_kinds import EVERY, built_in_workloads
@@ -86,7 +86,7 @@ def test_each_path_of_a_kind_leads_to_its_pod(kind: tuple[str, str]) -> None:
 def test_a_container_is_checked_where_its_kind_has_it(kind: str, spec: dict[str, Any], place: str) -> None:
     """The violation has the path in the object, and nothing is changed."""
     rules = policy(AT_MOST_100)
-    (violation,) = decide(rules, NO_NODES, request(kind, spec)).violations
+    (violation,) = decide(Snapshot(rules, NO_NODES), request(kind, spec)).violations
 
     assert f"{place}.limits[{DEVICE}]" == violation.path
 
@@ -167,7 +167,7 @@ def test_an_object_is_checked_unless_its_owner_was_as_a_whole(owner: str, *, che
     document = {"metadata": {"ownerReferences": owners}, "spec": {"template": pod(GPU)}}
     asked = AdmissionRequest("CREATE", "apps", "StatefulSet", "team", document, mutating=False)
 
-    assert checked == bool(decide(rules, NO_NODES, asked).violations)
+    assert checked == bool(decide(Snapshot(rules, NO_NODES), asked).violations)
 
 
 @pytest.mark.parametrize("kind", ["ServingRuntime", "ClusterServingRuntime"])
@@ -175,7 +175,9 @@ def test_a_template_of_other_objects_is_never_denied(kind: str) -> None:
     """What is created from it is checked as a whole."""
     rules = policy(AT_MOST_100)
     document = {"metadata": {}, "spec": {"containers": [GPU]}}
-    found = decide(rules, NO_NODES, AdmissionRequest("CREATE", "serving.kserve.io", kind, "", document))
+    found = decide(
+        Snapshot(rules, NO_NODES), AdmissionRequest("CREATE", "serving.kserve.io", kind, "", document)
+    )
 
     assert (True, 1) == (found.allowed, len(found.warnings))
 
@@ -204,7 +206,7 @@ def test_pods_of_owners_outside_kubernetes_are_found(
 ) -> None:
     """Where the pods of each are."""
     asked = AdmissionRequest("CREATE", group, kind, "team", {"kind": kind, "spec": spec}, mutating=False)
-    (found,) = decide(policy(AT_MOST_100), NO_NODES, asked).violations
+    (found,) = decide(Snapshot(policy(AT_MOST_100), NO_NODES), asked).violations
 
     assert found.path.startswith(path.replace("[", ".").replace("]", ""))
 

@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.decision.messages import warning_line
-from rules.decision.pipeline import decide
-from rules.decision.policy import Policy, compile_policy
+from rules.decision.pipeline import Snapshot, decide
+from rules.decision.policy import compile_policy
 from rules.model.request import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
@@ -65,7 +65,7 @@ def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, *
     """Return the explanation of an object under rule texts; by default a pod that requests DEVICE."""
     rules = loaded(*texts).rules
     asked = request(pod() if document is None else document, **fields)
-    return explain(rules, compile_policy(rules), nodes, asked, now=0)
+    return explain(Snapshot(compile_policy(rules), nodes), asked, now=0)
 
 
 def _evaluations(explanation: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
@@ -88,10 +88,9 @@ def _edited(document: Any, edit: Edit) -> Any:
     return put(document, edit.path)
 
 
-def _check(rules: RuleSet, policy: Policy, inventory: Inventory, asked: AdmissionRequest) -> None:
+def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
     """Compare an explanation with the decision that is made without one."""
-    decision = decide(policy, inventory, asked, 0)
-    explanation = explain(rules, policy, inventory, asked, 0)
+    policy, decision, explanation = snapshot.policy, decide(snapshot, asked, 0), explain(snapshot, asked, 0)
     containers = [container for each in explanation.pods for container in each.containers]
     evaluations = [each for container in containers for each in container.evaluations]
     found = [violation for each in evaluations for violation in each.violations]
@@ -124,7 +123,7 @@ def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
     text = resource_rule(GPU, validations=skipped, failurePolicy="Ignore")
     rules = RuleSet.of([*BUILT_IN, *loaded(text).rules])
     found = explain(
-        rules, compile_policy(rules), inventory(nodes(1, "bare", {})), request(gpu_pod("a/b:cuda12.4"))
+        Snapshot(compile_policy(rules), inventory(nodes(1, "bare", {}))), request(gpu_pod("a/b:cuda12.4"))
     )
     shown = [
         warning.cause
@@ -144,9 +143,7 @@ def test_an_explanation_has_all_of_the_decision_and_nothing_else(
     texts: tuple[str, ...], document: dict[str, Any]
 ) -> None:
     """The same matched rules; its edits give the same pod as the patch."""
-    rules = loaded(*texts).rules
-
-    _check(rules, compile_policy(rules), NO_NODES, request(document))
+    _check(Snapshot(compile_policy(loaded(*texts).rules), NO_NODES), request(document))
 
 
 @given(
@@ -176,7 +173,7 @@ def test_an_explanation_under_the_built_in_rules_has_all_of_the_decision(
     """In a cluster with nodes, with injected affinity and denials."""
     containers = [container(limits, name=f"c{at}", image=image) for at, (limits, image) in enumerate(drawn)]
 
-    _check(BUILT_IN, shipped(), CLUSTER, request(pod(*containers, affinity=affinity)))
+    _check(Snapshot(shipped(), CLUSTER), request(pod(*containers, affinity=affinity)))
 
 
 # Why a rule does not match
@@ -451,7 +448,7 @@ def test_the_reason_is_in_the_language_of_the_policy() -> None:
     assert (
         "不是已知的 Pod 或工作负载类型"
         == explain(
-            rules, policy, NO_NODES, request({"apiVersion": "v1", "kind": "Service"}), now=0
+            Snapshot(policy, NO_NODES), request({"apiVersion": "v1", "kind": "Service"}), now=0
         ).out_of_scope
     )
 

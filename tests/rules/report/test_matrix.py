@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from rules.cuda.versions import CudaVersion
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
@@ -161,7 +161,9 @@ def test_the_matrix_agrees_with_admission(terms: SharingPolicy, rule: str, limit
         inventory = Inventory.of(node)
         for cuda, (cell,) in _classes(terms, node).rows():
             metadata = {"annotations": {"gpugate.dev/cuda-version": str(cuda)}}
-            decision = decide(compiled, inventory, request(pod(container(limits), metadata=metadata)))
+            decision = decide(
+                Snapshot(compiled, inventory), request(pod(container(limits), metadata=metadata))
+            )
             level = level_of(cell)
 
             assert (level is not Level.INCOMPATIBLE) is decision.allowed

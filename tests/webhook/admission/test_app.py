@@ -8,7 +8,6 @@ import logging
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, make_server
 
@@ -252,7 +251,7 @@ def test_an_internal_error_affects_one_object_and_is_counted_and_logged_with_its
 ) -> None:
     """The operator chooses the decision; the response has the uid and no traceback."""
     handler = AdmissionHandler(Loaded(RuleSet()), on_error_allow=allow)
-    handler.snapshot = replace(handler.snapshot, policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
+    handler.snapshot = handler.snapshot._replace(policy=_Broken(object="S3CRET"))  # type: ignore[arg-type]  # the bug
     with caplog.at_level(logging.ERROR), serving(create_server_application(handler)) as server:
         status, answer = ask(
             server.port, "/mutate", body(pod({"nvidia.com/gpu": "1"}, env=[{"name": "K", "value": "S3CRET"}]))

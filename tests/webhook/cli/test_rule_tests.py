@@ -15,7 +15,7 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.yaml_document import Document, read
@@ -659,10 +659,10 @@ def test_every_built_in_case_has_the_result_of_a_pod_after_the_api_server() -> N
             if case.request.kind != "Pod":
                 continue
             arriving = replace(case.request, object=defaulted(case.request.object))
-            found = decide(result.policy, case.inventory, arriving, case.now)
+            found = decide(Snapshot(result.policy, case.inventory), arriving, case.now)
             stored = defaulted(patched(arriving.object, found))
             arrived = replace(arriving, object=stored, mutating=False)
-            validated = decide(result.policy, case.inventory, arrived, case.now)
+            validated = decide(Snapshot(result.policy, case.inventory), arrived, case.now)
             if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(validated)]:
                 differing.append((file, case.name))
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from rules import AdmissionRequest, Inventory, Policy, compile_policy, decide
+from rules import AdmissionRequest, Inventory, Policy, Snapshot, compile_policy, decide
 from tests.support.builders import resource_rule
 from tests.support.cpu_time import loops
 from tests.support.fake_api import FakeApi, running
@@ -32,7 +32,7 @@ def _allowed(inventory: Inventory, made: Made) -> bool:
     """Return whether the pod of a workload is admitted, by the decision itself."""
     pod = pod_of(made)
     request = AdmissionRequest("CREATE", "", "Pod", pod["metadata"]["namespace"], pod)
-    return decide(_policy(), inventory, request).allowed
+    return decide(Snapshot(_policy(), inventory), request).allowed
 
 
 def _write(path: Path, items: Sequence[Any]) -> Path:

@@ -14,7 +14,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from rules.decision.pipeline import decide
+from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
 from rules.model.decision import ALLOWED
 from rules.model.request import AdmissionRequest
@@ -136,7 +136,7 @@ def test_no_rule_affects_an_object_that_is_not_selected(
         return
     for mutating in (True, False):
         asking = AdmissionRequest(operation, group, name, "team", document, before, mutating=mutating)
-        found = decide(policy(*texts), NO_NODES, asking)
+        found = decide(Snapshot(policy(*texts), NO_NODES), asking)
 
         violations = [each for each in found.violations if each.rule != API_SERVER]
         assert ((), [], ()) == (found.patch, violations, found.warnings)
@@ -256,7 +256,7 @@ def test_an_update_of_a_pod_is_selected_if_the_image_of_a_gpu_container_changes(
     selected = asked(expression([GPU], built_in_workloads()), ("", "Pod"), after, before)
 
     assert bool(changed) == selected
-    assert selected or decide(shipped(), OLD_NODE, asking) == ALLOWED
+    assert selected or decide(Snapshot(shipped(), OLD_NODE), asking) == ALLOWED
 
 
 def test_a_configured_workload_kind_is_selected() -> None:

@@ -262,7 +262,7 @@ class Short:
 
 def limits(handler: AdmissionHandler) -> list[str]:
     """Return the limits policies in force."""
-    return [rule.limits.value for rule in handler.snapshot.loaded.rules.resources]
+    return [rule.limits.value for rule in handler.loaded.rules.resources]
 
 
 def sample(name: str, **labels: str) -> float | None:
@@ -346,7 +346,7 @@ def test_a_burst_of_edits_is_one_new_rule_set() -> None:
     due = len(offline.delayed)
     offline.update()
 
-    assert (1, 200) == (due, len(offline.handler.snapshot.loaded.rules.resources))
+    assert (1, 200) == (due, len(offline.handler.loaded.rules.resources))
 
 
 def test_a_change_is_in_force_even_if_no_thread_can_be_started() -> None:
@@ -383,11 +383,11 @@ def test_a_rule_with_two_labels_is_in_force_until_both_are_removed() -> None:
     offline.rules.on_change(second, Applied(parsed(GOOD)))
     offline.rules.on_change(first, Deleted(parsed(GOOD)))
     offline.update()
-    after_one = len(offline.handler.snapshot.loaded.rules.resources)
+    after_one = len(offline.handler.loaded.rules.resources)
     offline.rules.on_change(second, Deleted(parsed(GOOD)))
     offline.update()
 
-    assert (1, 0) == (after_one, len(offline.handler.snapshot.loaded.rules.resources))
+    assert (1, 0) == (after_one, len(offline.handler.loaded.rules.resources))
 
 
 def test_the_newest_version_of_a_config_map_is_known_under_any_of_its_labels() -> None:
@@ -405,9 +405,7 @@ def test_rules_of_all_kinds_are_in_force_together() -> None:
     offline = Offline()
     offline.list_rules(version("b", "v/b"), injection_rule({"hostIPC": True}), version("a", "v/a"))
 
-    assert ["cf-crl-a", "cf-crl-b", "injection"] == [
-        rule.name for rule in offline.handler.snapshot.loaded.rules
-    ]
+    assert ["cf-crl-a", "cf-crl-b", "injection"] == [rule.name for rule in offline.handler.loaded.rules]
 
 
 def test_a_stale_rule_is_in_the_snapshot_the_metric_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
@@ -418,11 +416,10 @@ def test_a_stale_rule_is_in_the_snapshot_the_metric_and_the_log(caplog: pytest.L
         for number in (2, 3):  # the second time with an annotation, for example
             offline.rules.on_change(SELECTOR, Applied(parsed(BROKEN, number)))
             offline.update()
-    snapshot = offline.handler.snapshot
     (record,) = caplog.records
 
-    assert ({"cf-crl-a"}, ["required"]) == (set(snapshot.stale), limits(offline.handler))
-    assert ["cf-crl-a"] == [error.rule for error in snapshot.loaded.errors]
+    assert ({"cf-crl-a"}, ["required"]) == (set(offline.handler.stale), limits(offline.handler))
+    assert ["cf-crl-a"] == [error.rule for error in offline.handler.loaded.errors]
     assert [0, 0, 1, 0] == [
         sample("gpugate_rules", state=state) for state in ("enabled", "disabled", "stale", "refused")
     ]
@@ -443,7 +440,7 @@ def test_the_last_good_version_survives_a_restart() -> None:
     after.list_rules(BROKEN)
 
     assert ["required"] == limits(before.handler) == limits(after.handler)
-    assert {"cf-crl-a"} == after.handler.snapshot.stale
+    assert {"cf-crl-a"} == after.handler.stale
 
 
 def test_facts_of_the_image_resolver_are_not_saved() -> None:
@@ -593,7 +590,7 @@ def test_a_handler_follows_an_api_server_and_errors_become_events() -> None:
         fake.put(RULES, parsed(version("a", limits="disabled")))
         eventually(lambda: limits(handler) == limits(replica) == ["disabled"])
         fake.put(RULES, parsed(BROKEN))
-        eventually(lambda: bool(handler.snapshot.stale and replica.snapshot.stale))
+        eventually(lambda: bool(handler.stale and replica.stale))
         eventually(lambda: sum(request.path == EVENTS for request in fake.requests) == 2)
     (event,) = fake.objects(EVENTS)
 

@@ -305,7 +305,7 @@ def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
 
 def _report(audited: Sequence[EvaluatedWorkload], context: DecisionContext, sources: Sources) -> Report:
     """Return the report in which all formats but tables and JSON agree."""
-    compatibility = {rule.name for rule in context.rules.compatibility}
+    compatibility = {rule.name for rule in context.policy.rules.compatibility}
     language = sources.language
     return Report(
         title=REPORT_TITLE.in_language(language),
@@ -351,7 +351,16 @@ def _sources_of(context: DecisionContext, sources: Sources) -> dict[str, str]:
     )
     rules = ", ".join(sources.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
     nodes = ", ".join(sources.node_paths) or (of_cluster if cluster.selected else "–")
-    decisive = sum(map(len, (context.rules.resources, context.rules.injections, context.rules.compatibility)))
+    decisive = sum(
+        map(
+            len,
+            (
+                context.policy.rules.resources,
+                context.policy.rules.injections,
+                context.policy.rules.compatibility,
+            ),
+        )
+    )
     values = (f"{decisive} ({rules})", f"{len(context.inventory)} ({nodes})")
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
@@ -364,7 +373,7 @@ def _sources_of(context: DecisionContext, sources: Sources) -> dict[str, str]:
 
 def _tables(context: DecisionContext) -> list[Table]:
     """Return the compatibility of the nodes with CUDA runtimes, by each set of labels that rules define."""
-    labels = dict.fromkeys(rule.sharing.labels for rule in context.rules.compatibility if rule.enabled)
+    labels = dict.fromkeys(rule.sharing.labels for rule in context.policy.rules.compatibility if rule.enabled)
     inventory = context.inventory
     found = (
         class_table(SharingPolicy(labels=each), inventory.classes(inventory.everything, each))

@@ -79,7 +79,7 @@ def command(
     writer = _TreeWriter(sources.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
-        found = explain(context.rules, context.policy, context.inventory, request, time())
+        found = explain(context.snapshot, request, time())
         return replace(found, decision=context.complete(found.decision))
 
     for (source, request, name), explanation in context.results(filenames, namespace, explained):

@@ -90,9 +90,9 @@ def _session(sources: Sources, filename: str | None, namespace: str) -> Session:
     cluster_name = cluster.context or cluster.kubeconfig or "current context"
     if sources.rule_paths and not all(map(is_built_in, sources.rule_paths)):
         paths = tuple(sources.rule_paths)
-        session.rules = {GIVEN: Rules(", ".join(paths), context.rules, paths), **session.rules}
+        session.rules = {GIVEN: Rules(", ".join(paths), context.policy.rules, paths), **session.rules}
     elif cluster.selected and not sources.rule_paths:
-        session.rules = {GIVEN: Rules(cluster_name, context.rules), **session.rules}
+        session.rules = {GIVEN: Rules(cluster_name, context.policy.rules), **session.rules}
     if context.nodes_given:
         session.nodes = _nodes(context, sources.node_paths, cluster_name)
     if filename:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from rules import Language, ObjectError, compile_policy
+from rules import Language, ObjectError, Snapshot, compile_policy
 from rules.cuda.versions import CudaVersion
 from rules.schema.errors import suggestion
 from rules.text.i18n import Text
@@ -209,7 +209,7 @@ def _result(
 ) -> WhatIf:
     """Return the result of all changes. Raises BadInputError."""
     language, now, done = sources.language, time(), list[Change]()
-    rules = before.rules
+    rules = before.policy.rules
     if sources.rule_paths:
         loaded = sources.rules.load(sources.rule_paths)
         for error in loaded.errors:
@@ -220,16 +220,15 @@ def _result(
     state, of_nodes = changes.apply(NodeState.of(objects, rules), sources.rules)
     done += of_nodes
     policy = before.policy
-    if state.rules != before.rules:
+    if state.rules != before.policy.rules:
         policy = compile_policy(state.rules, language, load_workloads(sources.workload_paths))
     if image_cuda:
         policy = policy.with_image_cuda(image_cuda)
         done.append(Change(_filled(_IMAGE_CUDA, cuda=image_cuda), _NO_NODES))
     done += (Change(_filled(_IMAGE, old=each.old, new=each.new), _NO_NODES) for each in images)
     inventory = state.inventory()
-    claims = before.inventory.dra.claims
-    was = ClusterState(before.policy, before.inventory, now, claims)
-    then = ClusterState(policy, inventory, now, claims)
+    was = ClusterState(before.snapshot, now)
+    then = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
     subjects = list(subjects_of(workloads))
     _check_images(images, subjects)
 

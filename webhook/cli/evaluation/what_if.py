@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rules import Action, AdmissionRequest, Claims, Inventory, Language, ObjectError, Policy
+from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
 from rules.decision.messages import warning_line
 from rules.model.certainty import Certainty
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of
@@ -150,10 +150,11 @@ class WhatIf:
 
 
 class ClusterState:
-    """Rules and nodes, before or after a change. claims: those that pods may refer to."""
+    """Rules and nodes, before or after a change."""
 
-    def __init__(self, policy: Policy, inventory: Inventory, now: float, claims: Claims) -> None:
-        self._policy, self._inventory, self._now, self._claims = policy, inventory, now, claims
+    def __init__(self, snapshot: Snapshot, now: float) -> None:
+        self._snapshot, self._now = snapshot, now
+        self._inventory, self._language = snapshot.inventory, snapshot.policy.language
         self._names: dict[int, frozenset[str]] = {}
 
     def runs(self, subject: Subject) -> Runs:
@@ -183,10 +184,10 @@ class ClusterState:
         return self._found(self._place(request)).runs is not False
 
     def _place(self, request: AdmissionRequest) -> Placement:
-        return place(self._policy, self._inventory, request, self._now, self._claims)
+        return place(self._snapshot, request, self._now)
 
     def _found(self, placement: Placement) -> Runs:
-        decision, language = placement.decision, self._policy.language
+        decision, language = placement.decision, self._language
         warned = [each.warning for each in decision.violations if each.action is Action.WARN]
         warnings = tuple(
             Reason(warning_line(language, each), cause_of(each))
@@ -232,7 +233,7 @@ class ClusterState:
         return found
 
     def _say(self, text: Text, **facts: object) -> str:
-        return text.in_language(self._policy.language).format(**facts)
+        return text.in_language(self._language).format(**facts)
 
 
 def compare(

@@ -17,7 +17,7 @@ from rules import (
     Loaded,
     ObjectError,
     Policy,
-    RuleSet,
+    Snapshot,
     compile_policy,
     decide,
 )
@@ -76,7 +76,6 @@ class DecisionContext:
     or files with nodes are.
     """
 
-    rules: RuleSet
     policy: Policy
     inventory: Inventory
     quotas: Quotas
@@ -84,9 +83,14 @@ class DecisionContext:
     failed: bool = False
     notes: list[str] = field(default_factory=list)
 
+    @property
+    def snapshot(self) -> Snapshot:
+        """The rules and nodes of now; `add_objects` adds claims."""
+        return Snapshot(self.policy, self.inventory)
+
     def decide(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now."""
-        return self.complete(decide(self.policy, self.inventory, request, time()))
+        return self.complete(decide(self.snapshot, request, time()))
 
     def complete(self, decision: Decision) -> Decision:
         """Return a decision that says of a cluster or file without nodes that it has none."""
@@ -243,7 +247,7 @@ class Sources:
     ) -> DecisionContext:
         policy = compile_policy(loaded.rules, self.language, load_workloads(self.workload_paths))
         quotas, failed = Quotas(self.rules.cluster, self.language), bool(loaded.errors)
-        return DecisionContext(loaded.rules, policy, inventory, quotas, nodes_given, failed, notes)
+        return DecisionContext(policy, inventory, quotas, nodes_given, failed, notes)
 
     def _note_other_rules(self) -> None:
         """Print which rules replace those in force: of the cluster, or without one the built-in rules."""

@@ -13,7 +13,7 @@ import click
 from rules import Inventory, Language, RuleSet
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import LabelNames
-from rules.nodes.snapshot import Snapshot, snapshot
+from rules.nodes.snapshot import CopiedObjects, snapshot
 from rules.schema.errors import suggestion
 from webhook.cli.evaluation.node_changes import NodeState
 from webhook.cli.evaluation.what_if import Change
@@ -71,7 +71,7 @@ class NodeSource:
             raise BadInputError(f"{', '.join(self.paths) or 'this cluster'}: no nodes")
         return inventory, objects
 
-    def snapshot(self, anonymize: Iterable[str]) -> Snapshot:
+    def snapshot(self, anonymize: Iterable[str]) -> CopiedObjects:
         """Return the snapshot of the nodes that `inventory` reads. anonymize: globs of label keys.
 
         Labels by which some compatibility rule reads a fact keep their values. Raises BadInputError.

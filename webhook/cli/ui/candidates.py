@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import jsonpatch
 
-from rules import AdmissionRequest, Inventory, Policy, decide
+from rules import AdmissionRequest, Inventory, Policy, Snapshot, decide
 from rules.kube.resource_quota import usage_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import candidates
@@ -23,15 +23,15 @@ _REQUESTS: Final = "requests."
 
 
 def candidate_nodes(
-    policy: Policy, inventory: Inventory, labels: LabelNames, request: AdmissionRequest
+    snapshot: Snapshot, labels: LabelNames, request: AdmissionRequest
 ) -> list[dict[str, Any]]:
     """Return for each pod or pod template that requests devices which nodes it may run on.
 
     A denied pod is left out. Amounts are compared with what is allocatable, not with what is free.
     """
-    found = []
-    for pod in islice(_pods(policy, request), _MAX_TEMPLATES):
-        decision = decide(policy, inventory, pod, time())
+    found, inventory = [], snapshot.inventory
+    for pod in islice(_pods(snapshot.policy, request), _MAX_TEMPLATES):
+        decision = decide(snapshot, pod, time())
         if not decision.allowed:
             continue
         admitted = jsonpatch.apply_patch(

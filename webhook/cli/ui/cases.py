@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from rules import Decision, InventoryError, ObjectError, decide
+from rules import Decision, InventoryError, ObjectError, Snapshot, decide
 from rules.nodes.inventory_document import objects_of
 from rules.ruletest.cases import read_tests
 from rules.ruletest.schema import KIND as RULE_TEST
@@ -124,7 +124,9 @@ def write_test(session: Session, question: Question) -> str:
         for place, value in document.objects():
             subject = _subject(document, place, value, question.namespace)
             try:
-                decision = decide(policy, session.inventory(question), subject.request, instant(now))
+                decision = decide(
+                    Snapshot(policy, session.inventory(question)), subject.request, instant(now)
+                )
             except ObjectError as error:
                 raise SourceError(document.locate(place), str(error)) from None
             case: dict[str, Any] = {"name": f"{subject.request.kind} {subject.name}: {_verb(decision)}"}

@@ -48,7 +48,7 @@ def evaluate(session: Session, question: Question) -> Json:
         inventory = session.inventory(question)
     except SourceError as error:
         return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
-    rules, policy, language = session.rules_of(question).rules, session.policy(question), question.lang
+    policy, language = session.policy(question), question.lang
     documents: list[Document] = []
     for found in read(question.pod, POD_TEXT):
         if isinstance(found, SourceError):
@@ -62,14 +62,14 @@ def evaluate(session: Session, question: Question) -> Json:
     quotas = Quotas(NO_CLUSTER, language)  # of the text
     quotas.add(objects, question.namespace)
     inventory = inventory.with_dra(inventory.dra.with_claims_in(objects, question.namespace))
-    context = DecisionContext(rules, policy, inventory, quotas, session.has_nodes(question))
+    context = DecisionContext(policy, inventory, quotas, session.has_nodes(question))
     results = []
     for document, place, value in values[:MAX_OBJECTS]:
         line = document.locate(place).line
         source = f"{POD_TEXT}:{line}"
         try:
             subject = context.subject(source, value, question.namespace)
-            explanation = explain(rules, policy, inventory, subject.request, time())
+            explanation = explain(context.snapshot, subject.request, time())
             explanation = replace(explanation, decision=context.complete(explanation.decision))
             result = _Result(session, question, context, explanation, subject.request)
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})
@@ -114,8 +114,8 @@ class _Result:
         skipped = bool(explanation.out_of_scope)
         nodes: list[Json] = []
         if decision.allowed and not skipped:
-            labels = label_names(self._context.rules)
-            nodes = candidate_nodes(self._context.policy, self._context.inventory, labels, request)
+            labels = label_names(self._context.policy.rules)
+            nodes = candidate_nodes(self._context.snapshot, labels, request)
         return {
             "kind": request.kind,
             "namespace": request.namespace,

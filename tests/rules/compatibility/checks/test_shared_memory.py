@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules import AdmissionRequest, decide
+from rules import AdmissionRequest, Snapshot, decide
 from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.cuda.tables import read_table
@@ -163,4 +163,4 @@ def test_a_pod_that_a_controller_completes_is_not_checked() -> None:
     }
     request = AdmissionRequest("CREATE", "serving.kserve.io", "InferenceService", "ml", document)
 
-    assert () == decide(policy(compatibility_rule()), inventory([]), request).warnings
+    assert () == decide(Snapshot(policy(compatibility_rule()), inventory([])), request).warnings
