@@ -9,20 +9,16 @@ import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
-from importlib.resources import files
+from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
-
-import yaml
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.i18n import Text
+from rules.text.yaml_document import SourceError, read
 
 T = TypeVar("T")
 
-try:
-    _Loader: type = yaml.CSafeLoader
-except AttributeError:  # PyYAML without libyaml is ten times slower
-    _Loader = yaml.SafeLoader
+_FOLDER: Final = Path(__file__).parents[1] / "data"
 
 
 class Status(StrEnum):
@@ -84,8 +80,12 @@ class CudaError:
 
 
 def read_table(name: str) -> Any:
-    """Return a file of `data/` as plain values."""
-    return yaml.load(files("rules").joinpath(f"data/{name}.yaml").read_text("utf-8"), _Loader)  # noqa: S506
+    """Return a file of `data/` as plain values. Raises SourceError: the table is wrong."""
+    path = _FOLDER / f"{name}.yaml"
+    (document,) = read(path.read_text("utf-8"), path.name)
+    if isinstance(document, SourceError):
+        raise document
+    return document.value
 
 
 def cuda_version(text: str) -> CudaVersion:

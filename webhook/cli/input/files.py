@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
+import rules
 from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.workload_kinds import read_workloads
@@ -50,7 +50,7 @@ _MOST_NAMES: Final = 2
 
 def catalog_path() -> Path:
     """Return the folder of the built-in rules, relative to the working directory if it is below that."""
-    path = Path(str(files("rules"))) / "catalog"
+    path = Path(rules.__path__[0]) / "catalog"
     return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
 
 
@@ -132,9 +132,9 @@ class RuleSource:
         chosen = list(paths)
         if not chosen and self.cluster.selected:
             return self.cluster.query(lambda cluster: cluster.rules(self.namespace))
-        folders = dict.fromkeys(map(rule_folder, chosen or [BUILT_IN]))
+        folders, built_in = dict.fromkeys(map(rule_folder, chosen or [BUILT_IN])), str(catalog_path())
         return (
-            (name, self._placed(text) if path == str(catalog_path()) else text)
+            (name, self._placed(text) if path == built_in else text)
             for path in folders
             for name, text in read_path(path, lenient=True)
         )
