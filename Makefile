@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 export PYTHONUTF8 := 1
+# Or each command that a test starts compiles all of its modules again.
+unexport PYTHONDONTWRITEBYTECODE
 # Reviews during which memory must not grow; default: some thousand.
 REQUESTS ?=
 # Seconds for each fuzz target: 10 show that every target runs, 600 are a search.

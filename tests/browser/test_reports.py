@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from click.testing import CliRunner
 
 from tests.browser.browser import Browser, invalid_html
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 _PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
 _HEIGHT: Final = 900  # px of the picture
@@ -23,7 +22,7 @@ _WHAT_IF: Final = (
 
 def _report(folder: Path, *arguments: str) -> Path:
     file = folder / "report.html"
-    result = CliRunner().invoke(main, [*arguments, "-o", "html"])
+    result = gpugate(*arguments, "-o", "html")
     assert 1 == result.exit_code, result.stderr
     file.write_text(result.stdout, "utf-8")
     return file

@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 import pytest
-from click.testing import CliRunner
 
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 FOLDER: Final = Path(__file__).parent
 COMPLAINTS: Final = sorted(path.parent.name for path in FOLDER.glob("*/pod.yaml"))
@@ -38,7 +37,7 @@ def previewed(complaint: str, manifest: str) -> tuple[int, dict[str, Any]]:
     own = folder / "rules.yaml"
     rules = ["--rules", str(BUILT_IN), "--rules", str(own)] if own.exists() else []
     files = ["-f", str(folder / manifest), "--nodes", str(folder / "nodes.yaml"), *rules]
-    result = CliRunner().invoke(main, ["preview", *files, "--fail-on", "warn", "-o", "json"])
+    result = gpugate("preview", *files, "--fail-on", "warn", "-o", "json")
     assert "" == result.stderr
     (found,) = json.loads(result.stdout)["objects"]
     return result.exit_code, found

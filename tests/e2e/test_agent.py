@@ -15,18 +15,17 @@ from urllib.request import urlopen
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from tests.e2e.manifests import MANIFESTS, ROOT, Object, commands, of_kind, render, run
 from tests.e2e.serve_process import eventually
+from tests.support.command import gpugate
 from tests.support.nvml import library, recorded
 from webhook.agent.labels import CUDA_LABELS, FACTS, GPUS_ANNOTATION, LABELS, is_own, metadata_of
 from webhook.agent.node_writer import MANAGER, NodeWriter
 from webhook.agent.nvml_probe import Gpu, Probe
-from webhook.cli import main
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
@@ -122,10 +121,10 @@ def test_the_command_sets_all_labels_of_its_node(installed: ControlPlane, node: 
     """With the rights and field manager of the agent's pod; the second run does not write."""
     arguments = ["node", "label", "--kubeconfig", str(agent(node)), "--node-name", node]
     with library("a100-mig"):
-        first = CliRunner().invoke(main, arguments)
+        first = gpugate(*arguments)
         version = json.loads(installed.kubectl("get", "node", node, "-o", "json").stdout)["metadata"]
-        second = CliRunner().invoke(main, arguments)
-        check = CliRunner().invoke(main, ["node", "check", *arguments[2:]])
+        second = gpugate(*arguments)
+        check = gpugate("node", "check", *arguments[2:])
     written = json.loads(
         installed.kubectl("get", "node", node, "-o", "json", "--show-managed-fields").stdout
     )["metadata"]

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from certs.bundle import certificates_in
 from certs.ca_bundle import KINDS, read_configurations, write_ca_bundles
@@ -20,7 +19,7 @@ from certs.rotator import CertRotator
 from certs.store import SecretStore
 from tests.e2e.daemon import HOST
 from tests.e2e.manifests import MANIFESTS
-from webhook.cli import main
+from tests.support.command import gpugate
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
@@ -123,7 +122,7 @@ def test_the_commands_work_on_a_cluster(
     place = ["--kubeconfig", str(control_plane.kubeconfig), "--namespace", namespace]
 
     def run(*arguments: str) -> tuple[int, str]:
-        done = CliRunner().invoke(main, ["certs", *arguments, *place])
+        done = gpugate("certs", *arguments, *place)
         return done.exit_code, done.stdout
 
     assert 1 == run("show")[0]

@@ -9,10 +9,9 @@ import json
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
-from click.testing import CliRunner
 
 from tests.e2e.serve_process import eventually
-from webhook.cli import main
+from tests.support.command import gpugate
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -77,7 +76,7 @@ def previewed(
     path = folder / "pod.json"
     path.write_text(json.dumps(document))
     options = ("--kubeconfig", str(cluster.kubeconfig), "-n", namespace, "-o", "json")
-    result = CliRunner().invoke(main, ["preview", "-f", str(path), *options])
+    result = gpugate("preview", "-f", path, *options)
     assert 0 == result.exit_code, result.stderr
     (found,) = json.loads(result.stdout)["objects"]
     quotas: list[dict[str, Any]] = found["quotas"]
@@ -202,7 +201,7 @@ def test_audit_names_a_quota_that_is_used_up_which_view_may_read(
     eventually(lambda: "quota: team" in rejection(control_plane, namespace, probe, "--dry-run=server"))
     assert "" == rejection(control_plane, namespace, pod(container()))
     options = ("--kubeconfig", str(control_plane.kubeconfig), "-n", namespace)
-    audited = CliRunner().invoke(main, ["audit", *options])
+    audited = gpugate("audit", *options)
     # The controller that aggregates it to `view` does not run here.
     view = json.loads(
         control_plane.kubectl("get", "clusterrole", "system:aggregate-to-view", "-o", "json").stdout

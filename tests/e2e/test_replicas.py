@@ -9,8 +9,6 @@ from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
 
-from click.testing import CliRunner
-
 from certs.authority import make_leaf
 from certs.bundle import Bundle, is_issued_by
 from certs.ca_bundle import read_configurations
@@ -21,7 +19,7 @@ from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.load import CLIENTS, Load
 from tests.e2e.serve_process import QUICK_SERVE, SERVE, ServeProcess, ask, eventually
 from tests.e2e.service import Service
-from webhook.cli import main
+from tests.support.command import gpugate
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
@@ -89,7 +87,7 @@ def two_replicas(
 def rotate(installation: Installation, options: Sequence[str] = ()) -> None:
     """Run `gpugate certs rotate`."""
     kubeconfig = str(installation.cluster.kubeconfig)
-    done = CliRunner().invoke(main, ["certs", "rotate", "--kubeconfig", kubeconfig, *options])
+    done = gpugate("certs", "rotate", "--kubeconfig", kubeconfig, *options)
     assert 0 == done.exit_code, done.output
 
 

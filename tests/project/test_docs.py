@@ -232,6 +232,7 @@ def _targets(page: str) -> Iterator[tuple[str, str]]:
         yield target, str(anchors(text_of(target)).index(anchor)) if anchor else ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if any(fence.runs for fence in fences(text_of(page), page))]
 )

@@ -10,6 +10,7 @@ from tests.fuzz.cost import is_too_large
 from tests.fuzz.targets import CORPUS, TARGETS, kept
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)  # the largest objects of `cost` take a minute, on a busy machine several
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_target_keeps_its_promise_on_seeds_and_past_finds(name: str) -> None:

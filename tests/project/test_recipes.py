@@ -12,6 +12,8 @@ import pytest
 
 from tests.support.paths import ROOT
 
+pytestmark = pytest.mark.slow
+
 PAGE = (ROOT / "docs/contributing.md").read_text("utf-8")
 _EDIT = re.compile(
     r"<!-- recipe (?P<recipe>[\w-]+): (?P<what>new file|insert into|replace in) (?P<file>\S+)"

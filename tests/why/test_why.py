@@ -10,9 +10,9 @@ import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
-from webhook.cli import main
+from tests.support.command import gpugate
 
 ROOT = Path(__file__).parent
 # The name of the first cause, and whether it is certain; None: no cause is known.
@@ -42,7 +42,7 @@ def _why(folder: Path, *arguments: str) -> Result:
     words = ["why", "-f", str(folder / "pod.yaml")]
     for option, name in (("--log", "log.txt"), ("--events", "events.yaml"), ("--nodes", "nodes.yaml")):
         words += [option, str(folder / name)] if (folder / name).exists() else []
-    return CliRunner().invoke(main, [*words, *arguments])
+    return gpugate(*words, *arguments)
 
 
 def test_each_folder_has_a_cause() -> None:

@@ -7,10 +7,9 @@ import re
 from collections.abc import Callable
 
 import pytest
-from click.testing import CliRunner
 
 from rules import load_rules
-from webhook.cli import main
+from tests.support.command import gpugate
 from webhook.cli.input.files import catalog_path, read_path
 
 RULES = dict(read_path(str(catalog_path())))
@@ -76,7 +75,7 @@ ERRORS: dict[str, Callable[[str], tuple[str, int]]] = {
 
 def test_the_built_in_rules_have_no_lint_warnings() -> None:
     """With the checks of each rule and of all rules together."""
-    result = CliRunner().invoke(main, ["lint", str(catalog_path()), "--fail-on", "warn", "-o", "json"])
+    result = gpugate("lint", catalog_path(), "--fail-on", "warn", "-o", "json")
 
     assert (0, []) == (result.exit_code, json.loads(result.stdout)["findings"])
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from click.testing import CliRunner
 
 from rules.text.display_width import width as display_width
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
-from webhook.cli import main
 
 NODES = ("nodes", "--nodes", str(ROOT / "docs/compatibility/nodes.yaml"))
 RULES = ("rules",)
@@ -20,7 +19,7 @@ CHINESE = ("rules", "--lang", "zh")
 def test_a_row_is_a_line_of_the_terminal(arguments: tuple[str, ...], columns: int) -> None:
     """The last columns are cut first; headings and words such as `enabled` never."""
     status, shown = on_terminal(arguments, columns)
-    whole = CliRunner().invoke(main, arguments).stdout.splitlines()
+    whole = gpugate(*arguments).stdout.splitlines()
     lines = shown.splitlines()
 
     assert (0, len(whole)) == (status, len(lines))
@@ -33,12 +32,12 @@ def test_a_wide_table_is_not_cut() -> None:
     """It is for other programs, and for wide terminals."""
     arguments = (*RULES, "-o", "wide")
 
-    assert CliRunner().invoke(main, arguments).stdout.split() == on_terminal(arguments, 80)[1].split()
+    assert gpugate(*arguments).stdout.split() == on_terminal(arguments, 80)[1].split()
 
 
 def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
     """A Chinese character takes two columns."""
-    lines = CliRunner().invoke(main, CHINESE).stdout.splitlines()
+    lines = gpugate(*CHINESE).stdout.splitlines()
     names = {
         display_width(line[: line.index(word)]) for line in lines for word in ("已启用",) if word in line
     }
@@ -48,7 +47,7 @@ def test_columns_are_aligned_by_what_a_terminal_shows() -> None:
 
 def test_a_table_with_enough_space_is_as_in_a_pipe() -> None:
     """Nothing is cut."""
-    whole = CliRunner().invoke(main, NODES).stdout.splitlines()
+    whole = gpugate(*NODES).stdout.splitlines()
 
     assert whole == on_terminal(NODES, 300)[1].splitlines()
 
@@ -57,5 +56,5 @@ def test_no_color_keeps_colours_from_a_terminal() -> None:
     """https://no-color.org."""
     arguments = ["preview", "-f", str(ROOT / "docs/examples/denied.yaml")]
 
-    assert "\x1b" in CliRunner().invoke(main, arguments, color=True).stdout
-    assert "\x1b" not in CliRunner().invoke(main, arguments, color=True, env={"NO_COLOR": "1"}).stdout
+    assert "\x1b" in gpugate(*arguments, color=True).stdout
+    assert "\x1b" not in gpugate(*arguments, color=True, env={"NO_COLOR": "1"}).stdout

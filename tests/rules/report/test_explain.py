@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -36,6 +36,7 @@ from tests.support.builders import (
     request,
     resource_rule,
 )
+from tests.support.command import gpugate
 from tests.support.node_builders import (
     A100,
     GPU,
@@ -53,7 +54,6 @@ from tests.support.node_builders import (
     shipped,
 )
 from tests.support.pseudo_terminal import on_terminal
-from webhook.cli import main
 from webhook.cli.input.files import RuleSource
 
 BUILT_IN = RuleSource(DEFAULT_NAMESPACE).load([]).rules
@@ -362,7 +362,7 @@ def test_the_command_shows_which_rule_won(tmp_path: Path) -> None:
     (tmp_path / "rules.yaml").write_text("---\n".join(rules), "utf-8")
     (tmp_path / "pod.yaml").write_text(json.dumps(pod()), "utf-8")
     arguments = ["explain", "-f", str(tmp_path / "pod.yaml"), "--rules", str(tmp_path / "rules.yaml")]
-    text, facts = (CliRunner().invoke(main, [*arguments, *more]).stdout for more in ([], ["-o", "json"]))
+    text, facts = (gpugate(*arguments, *more).stdout for more in ([], ["-o", "json"]))
     line = "schedulerName is not set: rule a applies first and sets another value"
     (container_,) = json.loads(facts)["objects"][0]["pods"][0]["containers"]
 
@@ -464,7 +464,7 @@ def _explain(folder: Path, *texts: str, options: tuple[str, ...] = (), document:
         (rules / f"{number}.yaml").write_text(text, "utf-8")
     (folder / "pod.json").write_text(json.dumps(pod() if document is None else document), "utf-8")
     arguments = ["explain", "-f", str(folder / "pod.json"), "--rules", str(rules), *options]
-    return CliRunner().invoke(main, arguments)
+    return gpugate(*arguments)
 
 
 def test_the_command_prints_a_plain_tree_in_a_pipe(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

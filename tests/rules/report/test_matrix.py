@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner, Result
 
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import Snapshot, decide
@@ -21,10 +21,10 @@ from rules.nodes.inventory import Inventory
 from rules.report.matrix import LEVEL_LABELS, Table, class_table, driver_table, footnotes, gpu_table, letters
 from rules.text.i18n import Language, Text
 from tests.support.builders import container, pod, policy, request
+from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal
-from webhook.cli import main
 from webhook.cli.output.matrix_svg import draw
 
 PHYSICAL = SharingPolicy()
@@ -74,8 +74,7 @@ def _levels(table: Table, **facts: str) -> dict[str, Level]:
     return {str(cuda): level_of(cell) for cuda, cell in zip(table.runtimes, column.cells, strict=True)}
 
 
-def _run(*arguments: str | Path, color: bool = False) -> Result:
-    return CliRunner().invoke(main, ["matrix", *map(str, arguments)], color=color)
+_run = partial(gpugate, "matrix")
 
 
 @pytest.fixture

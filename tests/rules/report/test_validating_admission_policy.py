@@ -8,14 +8,13 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from rules.cel.variables import INPUTS
 from rules.decision.cel_inputs import READ
 from rules.report.validating_admission_policy import MEMBERS, NOT_EXPORTED, export
 from rules.schema.loader import load_rules
 from tests.support.builders import exemption, injection_rule, resource_rule
-from webhook.cli import main
+from tests.support.command import gpugate
 
 KEY = "vendor.com/device"
 DEVICES = ("vendor.com/one", "vendor.com/two")
@@ -128,8 +127,8 @@ def test_the_command_prints_objects_and_lists_what_it_omits(tmp_path: Path) -> N
     (tmp_path / "b.yaml").write_text(injection_rule({"hostIPC": True}, name="ipc"), "utf-8")
     spared = exemption("ipc", name="spared", namespaces={"include": ["a"]})
     (tmp_path / "c.yaml").write_text(spared, "utf-8")
-    result = CliRunner().invoke(main, ["export", str(tmp_path)])
-    listed = CliRunner().invoke(main, ["export", str(tmp_path), "-o", "json"])
+    result = gpugate("export", tmp_path)
+    listed = gpugate("export", tmp_path, "-o", "json")
 
     assert 0 == result.exit_code
     assert json.loads(listed.stdout)["items"] == list(yaml.safe_load_all(result.stdout))
@@ -181,7 +180,7 @@ def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
     """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
     path.write_text(resource_rule(KEY, limits="optinal"), "utf-8")
-    result = CliRunner().invoke(main, ["export", str(path)])
+    result = gpugate("export", path)
 
     assert (2, "") == (result.exit_code, result.stdout)
     assert "did you mean 'optional'" in result.stderr
@@ -203,7 +202,7 @@ def test_groups_with_the_same_policy_name_are_an_error(
         name_of_rule = f"cf-crl-{number}"  # a name may hold less than a label's value
         rule = resource_rule(DEVICES[number], name=name_of_rule, group=group, enforcementAction=action)
         (tmp_path / f"{number}.yaml").write_text(rule, "utf-8")
-    result = CliRunner().invoke(main, ["export", str(tmp_path)])
+    result = gpugate("export", tmp_path)
     groups = " and ".join(sorted(map(repr, (first[0], second[0]))))
 
     assert (2, "") == (result.exit_code, result.stdout)

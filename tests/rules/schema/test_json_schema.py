@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 from jsonschema import Draft202012Validator
 
 from rules.ruletest.schema import RuleTestDocument
@@ -19,9 +18,9 @@ from rules.schema.json_schema import DIALECT, schemas
 from rules.schema.loader import TYPE_LABEL
 from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
+from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 FOLDER = ROOT / "docs/schema"
 KINDS = {
@@ -49,9 +48,7 @@ def accepted(text: str) -> bool:
     return validator("config-map").is_valid(document) and validator(KINDS[kind]).is_valid(inner)
 
 
-def schema(*arguments: str | Path) -> Result:
-    """Return the result of `gpugate schema`."""
-    return CliRunner().invoke(main, ["schema", *map(str, arguments)])
+schema = partial(gpugate, "schema")
 
 
 def test_the_schema_files_equal_those_of_the_models(tmp_path: Path) -> None:

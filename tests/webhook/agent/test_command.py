@@ -13,20 +13,20 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.nvml import ERRORS, Answer, failing, library, recorded, well
 from tests.support.paths import ROOT
 from tests.support.release import RELEASE
 from webhook.agent.labels import LABELS, is_own
-from webhook.cli import main
 from webhook.cli.commands.node import command
 from webhook.cluster.client import ClusterApi
 
 
 def node(*arguments: str) -> Result:
     """Run the command, outside any pod and node."""
-    return CliRunner().invoke(main, ["node", *arguments], env={"NODE_NAME": None, "KUBECONFIG": "/dev/null"})
+    return gpugate("node", *arguments, env={"NODE_NAME": None, "KUBECONFIG": "/dev/null"})
 
 
 @pytest.fixture(autouse=True)

@@ -14,17 +14,16 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from prometheus_client import Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests.support.command import gpugate
 from tests.support.nvml import library
 from tests.support.paths import ROOT
 from tests.support.serving import HOST, PATIENCE, answers, silent_tcp
 from webhook.agent import metrics
 from webhook.agent.labels import FACTS
 from webhook.agent.metrics import serve
-from webhook.cli import main
 from webhook.cli.commands.node import command
 from webhook.server import plain_http
 
@@ -154,8 +153,8 @@ def test_a_port_in_use_is_an_error(tmp_path: Path) -> None:
     with socket.create_server(("", 0)) as taken, library("t4"):
         port = str(taken.getsockname()[1])
         arguments = ["node", "label", "--metrics-port", port, "--kubeconfig", str(config), "--node-name", "n"]
-        busy = CliRunner().invoke(main, [*arguments, "--watch"])
-        once = CliRunner().invoke(main, arguments)
+        busy = gpugate(*arguments, "--watch")
+        once = gpugate(*arguments)
 
     assert (2, 2) == (busy.exit_code, once.exit_code)
     assert f"cannot listen on port {port}: Address already in use" in busy.stderr

@@ -8,13 +8,13 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from rules import Language
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.report_schemas import junit_errors, sarif_errors
 from tests.support.webhooks import pod
-from webhook.cli import main
 from webhook.cli.output.annotations import Annotation, github, markdown
 from webhook.cli.output.junit import Case, junit
 
@@ -36,7 +36,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def _preview(output: str, *arguments: str) -> Result:
-    return CliRunner().invoke(main, ["preview", "-f", "pods.yaml", "-o", output, *arguments])
+    return gpugate("preview", "-f", "pods.yaml", "-o", output, *arguments)
 
 
 def _results(output: str) -> list[dict[str, Any]]:
@@ -91,7 +91,7 @@ def test_markdown_has_the_numbers_and_a_row_for_each_finding() -> None:
 def test_markdown_of_lint_has_its_summary(tmp_path: Path) -> None:
     """The line that it prints for people."""
     (tmp_path / "rule.yaml").write_text(_RULES, "utf-8")
-    result = CliRunner().invoke(main, ["lint", str(tmp_path), "-o", "markdown"])
+    result = gpugate("lint", tmp_path, "-o", "markdown")
 
     assert (0, "### gpugate lint\n\n1 valid rule, 0 errors, 0 warnings\n") == (
         result.exit_code,

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, node
-from webhook.cli import main
 
 KEY = "vendor.com/device"
 ONE_AT_MOST = [{"expression": "value <= 1", "messageEn": "one device at most"}]
@@ -48,7 +48,7 @@ def _blocks(result: Result) -> list[list[list[str]]]:
 def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -> Result:
     path = tmp_path / "pods.json"
     path.write_text(json.dumps({"apiVersion": "v1", "kind": "PodList", "items": pods}), "utf-8")
-    return CliRunner().invoke(main, ["audit", "-f", str(path), *map(str, arguments)])
+    return gpugate("audit", "-f", path, *arguments)
 
 
 def test_the_summary_by_rule_and_reason_comes_before_the_owners(rules: Path, tmp_path: Path) -> None:
@@ -217,7 +217,7 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
     with running(fake):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        result = CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig)])
+        result = gpugate("audit", "--kubeconfig", kubeconfig)
 
     assert (1, "") == (result.exit_code, result.stderr)
     assert result.stdout.startswith(
@@ -358,7 +358,7 @@ def _audit_cluster(fake: FakeApi, tmp_path: Path, *arguments: str) -> Result:
     with running(fake):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        return CliRunner().invoke(main, ["audit", "--kubeconfig", str(kubeconfig), *arguments])
+        return gpugate("audit", "--kubeconfig", kubeconfig, *arguments)
 
 
 def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from rules import Language
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.report_schemas import junit_errors, open_report_errors, sarif_errors
-from webhook.cli import main
 from webhook.cli.output import policy_reports
 from webhook.cli.output.html_report import html
 from webhook.cli.output.policy_reports import open_reports
@@ -51,7 +51,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def _audit(output: str, *arguments: str) -> Result:
     words = ("audit", "--rules", "rule.yaml", "-o", output, *(arguments or ("-f", "pods.yaml")))
-    return CliRunner().invoke(main, words)
+    return gpugate(*words)
 
 
 def test_sarif_has_the_place_in_the_file_and_the_object() -> None:

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.serving import HOST, new_pair
-from webhook.cli import main
 from webhook.server.server import Server
 
 # Commands that read a file, @.
@@ -75,7 +75,7 @@ def run(command: str, *files: object) -> Result:
     """Run a command with each @ replaced by a file."""
     left = iter(files * 2)
     words = [str(next(left)) if word == "@" else word for word in command.split()]
-    return CliRunner().invoke(main, words)
+    return gpugate(*words)
 
 
 def error_line(result: Result) -> str:
@@ -448,7 +448,7 @@ def test_force_color_colours_the_output_of_a_pipe() -> None:
     """As force-color.org asks for; NO_COLOR takes precedence."""
     words = ["preview", "-f", "docs/examples/denied.yaml"]
     forced, both = (
-        CliRunner().invoke(main, words, env=env).stdout
+        gpugate(*words, env=env).stdout
         for env in ({"FORCE_COLOR": "1"}, {"FORCE_COLOR": "1", "NO_COLOR": "1"})
     )
 

@@ -6,10 +6,10 @@ import json
 import ssl
 from base64 import b64decode
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from click.testing import CliRunner, Result
 
 from certs.authority import make_authority
 from certs.bundle import Bundle, certificates_in
@@ -17,6 +17,7 @@ from certs.kubernetes_api import KubernetesError
 from certs.rotation_plan import Plan, Step
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
+from tests.support.command import gpugate
 from tests.support.memory import (
     CONFIGURATIONS,
     SECRET,
@@ -27,7 +28,6 @@ from tests.support.memory import (
     with_configurations,
 )
 from tests.support.serving import connect, serving
-from webhook.cli import main
 from webhook.server.http import Response
 from webhook.server.tls import TlsCertificate
 
@@ -41,9 +41,7 @@ HEADINGS = ["CERTIFICATE", "NOT AFTER", "DAYS LEFT", "TRUSTED BY", "NAMES"]
 MORE_HEADINGS = ["SUBJECT", "NOT BEFORE", "SHA-256"]
 
 
-def certs(*arguments: str | Path) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(main, ["certs", *map(str, arguments)])
+certs = partial(gpugate, "certs")
 
 
 def shown(*arguments: str | Path) -> dict[str, Any]:

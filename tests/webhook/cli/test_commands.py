@@ -15,14 +15,14 @@ from pathlib import Path
 from time import sleep
 
 import pytest
-from click.testing import CliRunner, Result
 
 from tests.support.builders import exemption, resource_rule
+from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.paths import ROOT
 from tests.support.serving import client, new_pair
 from tests.support.webhooks import body, pod
-from webhook.cli import _COMMANDS, main
+from webhook.cli import _COMMANDS
 from webhook.cli.output.console import progress
 from webhook.cli.output.vocabulary import READING_NODES
 
@@ -44,10 +44,6 @@ data:
 ERROR = "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
 
 
-def _run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 @pytest.fixture
 def bad(tmp_path: Path) -> Path:
     """Write a rule with a misspelt value."""
@@ -58,16 +54,16 @@ def bad(tmp_path: Path) -> Path:
 
 def test_every_command_has_help_with_examples() -> None:
     """And `gpugate --help` lists the commands."""
-    listed = re.findall(r"^  (\w+(?: \w+)?)  ", _run("--help").stdout, re.MULTILINE)
+    listed = re.findall(r"^  (\w+(?: \w+)?)  ", gpugate("--help").stdout, re.MULTILINE)
 
     assert list(_COMMANDS) == listed
     for name in listed:
-        assert f"Examples:\n    gpugate {name}" in _run(*name.split(), "--help").stdout
+        assert f"Examples:\n    gpugate {name}" in gpugate(*name.split(), "--help").stdout
 
 
 def test_a_misspelt_command_is_reported_with_a_suggestion() -> None:
     """In one line."""
-    result = _run("prview")
+    result = gpugate("prview")
 
     assert result.exit_code == 2
     assert result.stderr == "error: No such command 'prview' – did you mean 'preview'?\n"
@@ -75,7 +71,7 @@ def test_a_misspelt_command_is_reported_with_a_suggestion() -> None:
 
 def test_the_built_in_rules_are_clean() -> None:
     """lint says so and exits with 0."""
-    result = _run("lint")
+    result = gpugate("lint")
 
     assert (0, "") == (result.exit_code, result.stdout)
     assert result.stderr.endswith("valid rules, 0 errors, 0 warnings\n")
@@ -83,7 +79,7 @@ def test_the_built_in_rules_are_clean() -> None:
 
 def test_lint_prints_file_line_column_and_a_suggestion(bad: Path) -> None:
     """Exit status 1."""
-    result = _run("lint", bad)
+    result = gpugate("lint", bad)
 
     assert (1, f"{bad}:13:11: error: {ERROR} [wrong-value]\n") == (result.exit_code, result.stdout)
 
@@ -93,12 +89,12 @@ def test_warnings_of_lint_exit_with_3_where_asked(tmp_path: Path) -> None:
     path = tmp_path / "odd.yaml"
     path.write_text(BAD_RULE.replace("optinal", "optional").replace("x-device", "x-other"), "utf-8")
 
-    assert (0, 3) == (_run("lint", path).exit_code, _run("lint", path, "--fail-on", "warn").exit_code)
+    assert (0, 3) == (gpugate("lint", path).exit_code, gpugate("lint", path, "--fail-on", "warn").exit_code)
 
 
 def test_rules_prints_an_aligned_table() -> None:
     """Includes disabled rules; -o wide adds texts and sources; one line a rule, without long texts."""
-    result, wide = _run("rules"), _run("rules", "-o", "wide")
+    result, wide = gpugate("rules"), gpugate("rules", "-o", "wide")
     lines, wide_lines = result.stdout.splitlines(), wide.stdout.splitlines()
     column = lines[0].index("STATE")
 
@@ -129,8 +125,8 @@ def test_rules_prints_an_aligned_table() -> None:
 )
 def test_rules_are_selected_by_name_and_by_column(arguments: list[str], found: list[str]) -> None:
     """Globs; of several resources, one must match; all filters must match."""
-    result = _run("rules", *arguments, "-o", "name")
-    rows = json.loads(_run("rules", *arguments, "-o", "json").stdout)["rules"]
+    result = gpugate("rules", *arguments, "-o", "name")
+    rows = json.loads(gpugate("rules", *arguments, "-o", "json").stdout)["rules"]
 
     assert (0, [f"configmap/{name}" for name in found]) == (result.exit_code, result.stdout.split())
     assert found == [row["name"] for row in rows]
@@ -156,7 +152,7 @@ def test_a_selection_that_cannot_match_is_an_error(
 ) -> None:
     """Exit status 2, in one line."""
     monkeypatch.chdir(ROOT)
-    result = _run("rules", *arguments)
+    result = gpugate("rules", *arguments)
 
     assert (2, f"error: {error}\n") == (result.exit_code, result.stderr)
 
@@ -173,7 +169,7 @@ def test_rules_prints_notes_on_rules(tmp_path: Path) -> None:
     }
     for name, text in texts.items():
         (tmp_path / f"{name}.yaml").write_text(text, "utf-8")
-    rows = json.loads(_run("rules", "--rules", tmp_path, "-o", "json").stdout)["rules"]
+    rows = json.loads(gpugate("rules", "--rules", tmp_path, "-o", "json").stdout)["rules"]
 
     assert [
         ("resource", "disabled", "cf-crl-other-device is in force for vendor.com/device"),
@@ -191,14 +187,14 @@ def test_rules_prints_the_resulting_action_of_a_rule(tmp_path: Path) -> None:
     path.write_text(
         compatibility_rule(enforcementAction="deny", data={"enforcementAction": "dryrun"}), "utf-8"
     )
-    (row,) = json.loads(_run("rules", "--rules", path, "-o", "json").stdout)["rules"]
+    (row,) = json.loads(gpugate("rules", "--rules", path, "-o", "json").stdout)["rules"]
 
     assert "dryrun" == row["action"]
 
 
 def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
     """Exit status 1; the error is on stderr, too, as the table has no texts."""
-    result = _run("rules", "--rules", bad, "-o", "json")
+    result = gpugate("rules", "--rules", bad, "-o", "json")
     (found,) = json.loads(result.stdout)["rules"]
 
     assert (1, f"error: {bad}:13:11: {ERROR}\n") == (result.exit_code, result.stderr)
@@ -225,7 +221,7 @@ def test_quiet_leaves_out_summaries_and_notes(
 ) -> None:
     """The exit status, results, errors and warnings stay."""
     monkeypatch.chdir(ROOT)
-    shown, quiet = _run(*words.split()), _run(*words.split(), "-q")
+    shown, quiet = gpugate(*words.split()), gpugate(*words.split(), "-q")
     lines = quiet.output.splitlines()
 
     assert summary in shown.output
@@ -236,12 +232,12 @@ def test_quiet_leaves_out_summaries_and_notes(
 
 def test_quiet_keeps_errors(bad: Path) -> None:
     """What is wrong is no summary."""
-    assert f"{bad}:13:11: error: {ERROR} [wrong-value]\n" == _run("lint", bad, "--quiet").output
+    assert f"{bad}:13:11: error: {ERROR} [wrong-value]\n" == gpugate("lint", bad, "--quiet").output
 
 
 def test_an_empty_folder_is_reported(tmp_path: Path) -> None:
     """Exit status 2."""
-    result = _run("lint", tmp_path)
+    result = gpugate("lint", tmp_path)
 
     assert (2, f"error: {tmp_path}: no YAML or JSON file in this folder") == (
         result.exit_code,
@@ -258,7 +254,7 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").symlink_to("..data/a.yaml")
     (tmp_path / ".a.yaml").symlink_to("..data/a.yaml")
 
-    assert "1 valid rule, 0 errors, 0 warnings\n" == _run("lint", tmp_path).stderr
+    assert "1 valid rule, 0 errors, 0 warnings\n" == gpugate("lint", tmp_path).stderr
 
 
 @pytest.mark.parametrize(
@@ -278,7 +274,7 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
 )
 def test_serve_reports_wrong_usage_in_one_line(arguments: list[str], message: str) -> None:
     """Before the server listens."""
-    result = _run("serve", *arguments)
+    result = gpugate("serve", *arguments)
 
     assert (2, f"{message}\n") == (result.exit_code, result.stderr)
 

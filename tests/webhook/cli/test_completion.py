@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from tests.e2e.cluster import assets
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -78,7 +77,7 @@ def _run(*command: str) -> str:
 
 def _complete(line: str) -> tuple[list[str], int]:
     """Return values and directive of the protocol for the last word of a line."""
-    result = CliRunner().invoke(main, ["__complete", *line.split(" ")[1:]])
+    result = gpugate("__complete", *line.split(" ")[1:])
     *values, directive = result.stdout.splitlines()
     return [value.partition("\t")[0] for value in values], int(directive.removeprefix(":"))
 
@@ -94,7 +93,7 @@ def test_commands_options_and_values_are_completed(line: str, values: list[str],
 def test_commands_have_descriptions() -> None:
     """For shells that show them."""
     assert "schema\tPrint the JSON Schema of rule files, for editors\n:4\n" == (
-        CliRunner().invoke(main, ["__complete", "sch"]).stdout
+        gpugate("__complete", "sch").stdout
     )
 
 

@@ -9,11 +9,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
+from tests.support.command import gpugate
 from tests.support.node_builders import gfd, node
 from tests.support.pseudo_terminal import on_terminal
-from webhook.cli import main
 from webhook.yaml_output import dump_yaml
 
 # The end of each text: a command of GitHub Actions on a line of its own, then conceal, a title of the
@@ -170,7 +169,7 @@ COMMANDS = [
 
 def _run(folder: Path, command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> tuple[str, str]:
     monkeypatch.chdir(folder)
-    done = CliRunner().invoke(main, command, color=True)
+    done = gpugate(*command, color=True)
     assert done.exception is None or isinstance(done.exception, SystemExit), done.output
     return done.stdout, done.stderr
 

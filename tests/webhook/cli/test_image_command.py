@@ -10,13 +10,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.fake_registry import FakeRegistry, Reply, fake_registry, plain_registry
 from tests.support.image_builders import (
     CUDA_ENV,
@@ -30,7 +32,6 @@ from tests.support.image_builders import (
 )
 from tests.support.image_reading import image
 from tests.support.serving import AUTHORITY
-from webhook.cli import main
 
 OF = config(CUDA_ENV)
 TOP = manifest(OF)
@@ -51,14 +52,12 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRe
         yield found
 
 
-def run(*arguments: object, stdin: str | None = None) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(main, ["image", "inspect", *map(str, arguments)], input=stdin)
+run = partial(gpugate, "image", "inspect")
 
 
-def trusting(tmp_path: Path, *arguments: object, stdin: str | None = None) -> Result:
+def trusting(tmp_path: Path, *arguments: object, **settings: Any) -> Result:
     """Run the command with the CA of the registry."""
-    return run(*arguments, "--ca-file", tmp_path / "ca.pem", stdin=stdin)
+    return run(*arguments, "--ca-file", tmp_path / "ca.pem", **settings)
 
 
 def local(registry: FakeRegistry, name: str) -> str:
@@ -140,7 +139,7 @@ def test_images_of_objects_are_read_once(registry: FakeRegistry, tmp_path: Path)
         {"apiVersion": "v1", "kind": "Secret", "data": {"image": "no"}},
     ]
     text = "\n---\n".join(map(json.dumps, objects))
-    result = trusting(tmp_path, "-f", "-", "--allow-private", stdin=text)
+    result = trusting(tmp_path, "-f", "-", "--allow-private", input=text)
 
     assert [one, two] == [line.split()[0] for line in result.stdout.splitlines()[1:]]
     assert (0, "") == (result.exit_code, result.stderr)
@@ -268,7 +267,7 @@ def test_what_cannot_be_read_in_files_is_reported_and_the_rest_is_read(tmp_path:
     assert 2 == result.exit_code
     assert f"error: {tmp_path}/wrong.yaml" in result.stderr
     assert "error: A B: not an image reference" in result.stderr
-    empty = run("-f", "-", stdin="{apiVersion: v1, kind: Secret}")
+    empty = run("-f", "-", input="{apiVersion: v1, kind: Secret}")
     assert (0, "warning: -: no images in these objects\n") == (empty.exit_code, empty.stderr)
 
 

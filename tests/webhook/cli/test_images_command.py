@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import socket
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
 
-from webhook.cli import main
+from tests.support.command import gpugate
 from webhook.cli.commands.images import REGISTRIES
 from webhook.images.errors import ImageError
 from webhook.images.guards import Guards
@@ -30,9 +30,7 @@ def kubeconfig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "kubeconfig"
 
 
-def run(*arguments: object) -> Result:
-    """Run the command."""
-    return CliRunner().invoke(main, ["images", *map(str, arguments)])
+run = partial(gpugate, "images")
 
 
 def test_a_port_in_use_is_reported_in_one_line(kubeconfig: Path) -> None:

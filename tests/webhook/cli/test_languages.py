@@ -8,7 +8,6 @@ import re
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from tests.support.builders import (
     config_map,
@@ -18,9 +17,9 @@ from tests.support.builders import (
     pod,
     resource_rule,
 )
+from tests.support.command import gpugate
 from tests.support.nvml import failing, library, recorded
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 PODS = f"-f {ROOT}/docs/compatibility/pods.yaml"
 NODES = f"--nodes {ROOT}/docs/compatibility/nodes.yaml"
@@ -49,7 +48,7 @@ ENGLISH = re.compile(r"(?<![\w-])(?:the|is|are|was|has|have|not|no|of|with|in|to
 
 
 def _output(command: str, language: str) -> str:
-    return CliRunner().invoke(main, command.split(), env={"GPUGATE_LANG": language}).output
+    return gpugate(*command.split(), env={"GPUGATE_LANG": language}).output
 
 
 @pytest.mark.parametrize(("command", "english", "chinese"), WORDS)
@@ -89,7 +88,7 @@ def test_every_text_of_the_code_has_both_languages() -> None:
 def _chinese(*command: str | Path) -> str:
     """Return what a command prints on stdout and stderr in Chinese."""
     environment = {"NODE_NAME": None, "KUBECONFIG": "/dev/null"}
-    return CliRunner().invoke(main, [*map(str, command), "--lang", "zh"], env=environment).output
+    return gpugate(*command, "--lang", "zh", env=environment).output
 
 
 def test_certs_prints_chinese(tmp_path: Path) -> None:
@@ -265,7 +264,7 @@ WRONG = [
 def test_lint_prints_its_findings_in_chinese(text: str, chinese: str, tmp_path: Path) -> None:
     """Codes, levels of other formats and paths stay."""
     (tmp_path / "x.yaml").write_text(text, "utf-8")
-    found, english = _chinese("lint", tmp_path), CliRunner().invoke(main, ["lint", str(tmp_path)]).output
+    found, english = _chinese("lint", tmp_path), gpugate("lint", tmp_path).output
     codes = [re.findall(r"\[([a-z-]+)\]$", output, re.MULTILINE) for output in (found, english)]
 
     assert chinese in found

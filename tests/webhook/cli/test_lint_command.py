@@ -6,20 +6,20 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 from xml.etree import ElementTree as ET
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from rules.schema.errors import Code
 from tests.support.builders import injection_rule, resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import gfd, node, node_profile
 from tests.support.paths import ROOT
-from webhook.cli import main
 from webhook.cli.output.lint_report import ABOUT
 
 WRONG = resource_rule(limits="optinal")
@@ -27,9 +27,7 @@ ERROR = "data.limits: expected one of disabled, required, optional, got 'optinal
 WARNING = "metadata.name: expected to end in -device like the key 'vendor.com/device', got 'cf-crl-group-odd'"
 
 
-def lint(*arguments: str | Path) -> Result:
-    """Return the result of `gpugate lint`."""
-    return CliRunner().invoke(main, ["lint", *map(str, arguments)])
+lint = partial(gpugate, "lint")
 
 
 @pytest.fixture
@@ -200,7 +198,7 @@ def test_the_pre_commit_hook_runs_as_it_is_written(tmp_path: Path, monkeypatch: 
     command: list[str] = [*hook["entry"].split(), *hook["args"]]
 
     assert ("gpugate", False) == (command[0], hook["pass_filenames"])
-    assert 1 == CliRunner().invoke(main, command[1:]).exit_code
+    assert 1 == gpugate(*command[1:]).exit_code
 
 
 def test_control_characters_in_a_finding_are_escaped(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import json
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
+from tests.support.command import gpugate
 from tests.support.dra_clusters import bare_node, device_class
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import compatibility_rule, node_profile
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 A100 = {
     "nvidia.com/gpu.product": "NVIDIA-A100-SXM4-80GB",
@@ -51,8 +51,7 @@ def _nodes(path: Path, **labels: dict[str, str]) -> Path:
     return path
 
 
-def _run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, ["nodes", *map(str, arguments)])
+_run = partial(gpugate, "nodes")
 
 
 def _document(*arguments: str | Path) -> Any:
@@ -228,7 +227,7 @@ def test_an_invalid_rule_does_not_hide_results_and_exits_with_2(
     valid = compatibility_rule(labels={"cuda": ["example.com/cuda"]})
     rules.write_text(f"kind: [\n---\n{valid}", "utf-8")
     words = [command, "--nodes", str(nodes), "--rules", str(rules), "-o", output]
-    result = CliRunner().invoke(main, words)
+    result = gpugate(*words)
     (error,) = result.stderr.splitlines()
 
     assert (2, True) == (result.exit_code, "13.0" in result.stdout)
@@ -604,8 +603,8 @@ def test_devices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     path = tmp_path / "cluster.yaml"
     documents = [bare_node("one"), device_class(expression="device.driver = 'x'")]
     path.write_text(yaml.safe_dump_all(documents), "utf-8")
-    told = CliRunner().invoke(main, ["nodes", "--nodes", str(path)])
-    facts = json.loads(CliRunner().invoke(main, ["nodes", "--nodes", str(path), "-o", "json"]).stdout)
+    told = gpugate("nodes", "--nodes", path)
+    facts = json.loads(gpugate("nodes", "--nodes", path, "-o", "json").stdout)
 
     assert "gpu.nvidia.com: spec.selectors cannot be read, so not all devices are known: " in told.stderr
     assert ["spec.selectors"] == [each["key"] for each in facts["deviceProblems"]]
@@ -620,7 +619,7 @@ def test_the_status_of_cluster_autoscaler_is_read_from_a_cluster(tmp_path: Path)
     with running(fake):
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        result = CliRunner().invoke(main, ["nodes", "--kubeconfig", str(kubeconfig), "-o", "json"])
+        result = gpugate("nodes", "--kubeconfig", kubeconfig, "-o", "json")
 
     assert (0, ["cluster-autoscaler-status"]) == (
         result.exit_code,

@@ -6,14 +6,9 @@ import json
 from pathlib import Path
 
 import yaml
-from click.testing import CliRunner, Result
 
+from tests.support.command import gpugate
 from tests.support.node_builders import T4, gfd, gpu_pod, node
-from webhook.cli import main
-
-
-def _run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [*map(str, arguments)])
 
 
 def _nodes(path: Path) -> Path:
@@ -26,8 +21,8 @@ def test_preview_takes_the_snapshot(tmp_path: Path) -> None:
     """With the same result as the original."""
     original, copied, pod = _nodes(tmp_path / "nodes.json"), tmp_path / "snapshot.yaml", tmp_path / "pod.json"
     pod.write_text(json.dumps(gpu_pod("team/app:cuda12.8")), "utf-8")
-    copied.write_text(_run("nodes", "snapshot", "--nodes", original).stdout, "utf-8")
-    before, after = (_run("preview", "-f", pod, "--nodes", nodes) for nodes in (original, copied))
+    copied.write_text(gpugate("nodes", "snapshot", "--nodes", original).stdout, "utf-8")
+    before, after = (gpugate("preview", "-f", pod, "--nodes", nodes) for nodes in (original, copied))
 
     assert -1 == copied.read_text("utf-8").find("10-1-2-3")
     assert 1 == before.exit_code
@@ -38,7 +33,7 @@ def test_the_summary_names_the_replaced_labels(tmp_path: Path) -> None:
     """On stderr, in both languages; not with --quiet."""
     nodes = _nodes(tmp_path / "nodes.json")
     english, chinese, quiet = (
-        _run("nodes", "snapshot", "--nodes", nodes, *more)
+        gpugate("nodes", "snapshot", "--nodes", nodes, *more)
         for more in (("--anonymize", "zon*"), ("--lang", "zh"), ("--quiet",))
     )
 
@@ -52,7 +47,7 @@ def test_the_summary_names_the_replaced_labels(tmp_path: Path) -> None:
 def test_yaml_and_json_have_the_same_objects(tmp_path: Path) -> None:
     """A List."""
     nodes = _nodes(tmp_path / "nodes.json")
-    found = [_run("nodes", "snapshot", "--nodes", nodes, "-o", kind).stdout for kind in ("yaml", "json")]
+    found = [gpugate("nodes", "snapshot", "--nodes", nodes, "-o", kind).stdout for kind in ("yaml", "json")]
 
     assert yaml.safe_load(found[0]) == json.loads(found[1])
     assert "List" == json.loads(found[1])["kind"]
@@ -63,7 +58,7 @@ def test_bad_input_is_an_error_at_its_place(tmp_path: Path) -> None:
     others, empty = tmp_path / "pods.json", tmp_path / "empty.json"
     others.write_text('{"kind": "Pod"}', "utf-8")
     empty.write_text('{"kind": "List", "items": []}', "utf-8")
-    wrong, none = (_run("nodes", "snapshot", "--nodes", path) for path in (others, empty))
+    wrong, none = (gpugate("nodes", "snapshot", "--nodes", path) for path in (others, empty))
 
     assert (2, "", True) == (wrong.exit_code, wrong.stdout, "expected one of Node" in wrong.stderr)
     assert (2, "", f"error: {empty}: no nodes\n") == (none.exit_code, none.stdout, none.stderr)

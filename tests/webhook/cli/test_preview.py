@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
+from functools import partial
 from http.client import HTTPSConnection
 from pathlib import Path
 from typing import Any
@@ -12,24 +13,23 @@ from typing import Any
 import jsonpatch
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.support.builders import pod as pod_of
+from tests.support.command import gpugate
 from tests.support.dra_clusters import T4_NAME, bare_node, claim_template, device_class, gpus_of
 from tests.support.paths import MANIFESTS, ROOT, needs_manifests
 from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
 from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.app import create_server_application
-from webhook.cli import main
 from webhook.cli.input.objects import objects_in
 from webhook.server.server import Server
 
 EXAMPLES = ROOT / "docs" / "examples"
 
 
-def _preview(*arguments: str | Path, stdin: str | None = None) -> Result:
-    return CliRunner().invoke(main, ["preview", *map(str, arguments)], input=stdin)
+_preview = partial(gpugate, "preview")
 
 
 def _objects(result: Result) -> list[dict[str, Any]]:
@@ -73,7 +73,7 @@ def test_colours_are_used_on_a_terminal_only(tmp_path: Path) -> None:
     """Added lines are green."""
     arguments = ["preview", "-f", str(_write(tmp_path, pod({"tencent.com/vcuda-memory": 8})))]
 
-    assert "\x1b[32m" in CliRunner().invoke(main, arguments, color=True).stdout
+    assert "\x1b[32m" in gpugate(*arguments, color=True).stdout
 
 
 def test_a_denial_is_broken_between_words_on_a_terminal() -> None:
@@ -102,8 +102,7 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}), pod({"nvidia.com/gpu": 1}))
     nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
     whole, with_nodes, for_machines = (
-        CliRunner().invoke(main, [command, "-f", str(path), *more]).stdout
-        for more in ([], nodes, ["-o", "json"])
+        gpugate(command, "-f", path, *more).stdout for more in ([], nodes, ["-o", "json"])
     )
 
     assert whole.endswith(
@@ -246,7 +245,7 @@ def test_yaml_has_the_admitted_objects_only(tmp_path: Path) -> None:
 
 def test_stdin_is_read_for_a_dash() -> None:
     """For use in a pipe."""
-    assert "train" == _objects(_preview("-f", "-", "-o", "json", stdin=json.dumps(pod())))[0]["name"]
+    assert "train" == _objects(_preview("-f", "-", "-o", "json", input=json.dumps(pod())))[0]["name"]
 
 
 def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Path) -> None:
@@ -274,7 +273,7 @@ def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Pa
 )
 def test_wrong_usage_exits_with_2_and_prints_the_reason(arguments: list[str], message: str) -> None:
     """In one line."""
-    result = _preview(*arguments, stdin="{}")
+    result = _preview(*arguments, input="{}")
 
     assert (2, f"{message}\n") == (result.exit_code, result.stderr)
 

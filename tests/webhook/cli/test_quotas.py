@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
-from webhook.cli import main
 
 GPU = "nvidia.com/gpu"
 GPUS = f"requests.{GPU}"
@@ -58,7 +58,7 @@ def run(
     """Run a command on a file of objects."""
     path = folder / "objects.yaml"
     path.write_text(yaml.safe_dump_all(documents), "utf-8")
-    return CliRunner().invoke(main, [command, "-f", str(path), *more])
+    return gpugate(command, "-f", path, *more)
 
 
 def messages(folder: Path, *documents: dict[str, Any]) -> list[str]:

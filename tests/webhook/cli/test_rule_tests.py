@@ -11,7 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,9 +28,9 @@ from tests.support.builders import (
     refused_at,
     resource_rule,
 )
+from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule
 from tests.support.paths import ROOT, TESTS
-from webhook.cli import main
 from webhook.cli.input.files import catalog_path, read_path
 from webhook.cli.output.yaml_edit import flow
 from webhook.cli.ruletest.runner import Runner
@@ -61,7 +61,7 @@ def _folder(folder: Path, *cases: str, rules: str = "", head: str = HEAD) -> Pat
 
 
 def _test(*arguments: str | Path, **settings: Any) -> Result:
-    return CliRunner().invoke(main, ["test", *map(str, arguments)], **settings)
+    return gpugate("test", *arguments, **settings)
 
 
 def _found(*arguments: str | Path) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from tests.support.builders import DEVICE, injection_rule, loaded, resource_rule
+from tests.support.command import gpugate
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli import main
 from webhook.telemetry import metrics
 
 # Names of this file's own: all tests of a run count in one registry.
@@ -27,7 +27,7 @@ def _rules(folder: Path, *arguments: str | Path) -> Result:
     """List the rules, written to a folder."""
     for number, text in enumerate(RULES):
         (folder / f"{number}.yaml").write_text(text, "utf-8")
-    return CliRunner().invoke(main, ["rules", "--rules", str(folder), *map(str, arguments)])
+    return gpugate("rules", "--rules", folder, *arguments)
 
 
 @pytest.fixture

@@ -10,21 +10,17 @@ from pathlib import Path
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 KEY = ("--key", "vendor.com/device")
 POOL = ("--label", "karpenter.sh/nodepool=gpu")
 
 
-def _run(*arguments: str | Path) -> Result:
-    return CliRunner().invoke(main, [str(argument) for argument in arguments])
-
-
 def _new(kind: str, *facts: str, folder: Path = Path()) -> Result:
-    return _run("rules", "new", "--kind", kind, *facts, "--folder", folder)
+    return gpugate("rules", "new", "--kind", kind, *facts, "--folder", folder)
 
 
 def _next(result: Result) -> list[list[str]]:
@@ -68,14 +64,16 @@ def test_a_created_rule_lints_clean_and_passes_its_test(
     written = _new(kind, *facts, folder=Path("my-rules"))
     assert (0, "") == (written.exit_code, written.stderr)
     lint, test, apply = _next(written)
-    linted, tested = (_run(*words[1:], *more) for words, more in ((lint, ("--fail-on", "warn")), (test, ())))
+    linted, tested = (
+        gpugate(*words[1:], *more) for words, more in ((lint, ("--fail-on", "warn")), (test, ()))
+    )
 
     assert (0, True) == (linted.exit_code, linted.stderr.endswith("0 errors, 0 warnings\n")), linted.output
     assert (0, f"{cases} cases in 1 file: {cases} passed, 0 failed") == (
         tested.exit_code,
         tested.stdout.splitlines()[-1],
     )
-    assert (["kubectl", "apply", "-f", lint[2]], 0) == (apply, _run("test", "my-rules").exit_code)
+    assert (["kubectl", "apply", "-f", lint[2]], 0) == (apply, gpugate("test", "my-rules").exit_code)
 
 
 def test_the_created_test_fails_if_the_rule_changes() -> None:
@@ -84,7 +82,7 @@ def test_the_created_test_fails_if_the_rule_changes() -> None:
     path = Path("vendor-device.yaml")
     path.write_text(path.read_text("utf-8").replace("value <= 8", "value <= 80"), "utf-8")
 
-    assert 1 == _run("test", "vendor-device.test.yaml").exit_code
+    assert 1 == gpugate("test", "vendor-device.test.yaml").exit_code
 
 
 def test_an_exemption_prefers_the_rules_of_its_folder() -> None:
@@ -94,7 +92,7 @@ def test_an_exemption_prefers_the_rules_of_its_folder() -> None:
     rules = yaml.safe_load(Path("exempt-ml.test.yaml").read_text("utf-8"))["rules"]
 
     assert (["exempt-ml.yaml", "vendor-device.yaml"], 0) == (rules, written.exit_code)
-    assert (0, 0) == (_run("lint", ".", "--fail-on", "warn").exit_code, _run("test", ".").exit_code)
+    assert (0, 0) == (gpugate("lint", ".", "--fail-on", "warn").exit_code, gpugate("test", ".").exit_code)
 
 
 @pytest.mark.parametrize(("check", "expected"), [((), "api-server"), (("--check", "value <= 8"), None)])
@@ -192,7 +190,7 @@ def test_a_dry_run_prints_both_files_and_writes_none() -> None:
 )
 def test_options_that_make_an_invalid_rule_are_reported(arguments: tuple[str, ...], message: str) -> None:
     """And nothing is written."""
-    result = _run("rules", "new", *arguments)
+    result = gpugate("rules", "new", *arguments)
 
     assert (2, True, []) == (result.exit_code, message in result.stderr, list(Path().iterdir())), (
         result.stderr
@@ -222,5 +220,5 @@ def test_the_rules_command_is_unchanged(tmp_path: Path) -> None:
     """A folder of rules is not a command."""
     _new("resource", *KEY, folder=tmp_path / "mine")
 
-    assert "cf-crl-vendor-device" in _run("rules", "--rules", tmp_path / "mine").stdout
-    assert 0 == _run("rules").exit_code
+    assert "cf-crl-vendor-device" in gpugate("rules", "--rules", tmp_path / "mine").stdout
+    assert 0 == gpugate("rules").exit_code

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 import webhook.server.server
 from certs.authority import validity_of
@@ -23,12 +22,12 @@ from certs.rotation_plan import Plan
 from certs.rotator import CertRotator
 from certs.store import SecretStore
 from rules.schema.loader import Loaded
+from tests.support.command import gpugate
 from tests.support.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.support.node_builders import node
 from tests.support.serving import HOST, QUICK, client_context, connect, wait_for
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli import main
 from webhook.runtime import SecretCertificate, make_server
 from webhook.server.server import Server
 from webhook.telemetry.metrics import REGISTRY
@@ -173,7 +172,7 @@ def test_contradictory_options_are_reported(
 ) -> None:
     """Before the server starts."""
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    done = CliRunner().invoke(main, ["serve", *arguments.split()])
+    done = gpugate("serve", *arguments.split())
 
     assert 2 == done.exit_code
     assert message in done.output
@@ -195,7 +194,7 @@ def test_the_option_caps_the_answers_of_the_server(
     monkeypatch.setattr("webhook.telemetry.logs.configure_logs", lambda **_: None)
     caplog.set_level("INFO", "gpugate")
     arguments = ["serve", "--port=0", "--host=127.0.0.1", "--rules=builtin", *option]
-    CliRunner().invoke(main, arguments, catch_exceptions=False)
+    gpugate(*arguments, catch_exceptions=False)
     review = body(pod({"tencent.com/vcuda-core": "150"}))
 
     assert allowed is json.loads(handlers[0].answer("validate", review))["response"]["allowed"]

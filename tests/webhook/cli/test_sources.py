@@ -15,13 +15,12 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
 
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, image_catalog, node
 from tests.support.paths import ROOT
-from webhook.cli import main
 from webhook.cluster.rule_snapshot import NAME, content_of
 from webhook.server.server import Server
 
@@ -80,10 +79,6 @@ def bad_pod(tmp_path: Path) -> str:
     return str(path)
 
 
-def _run(*words: str | Path, program: str = "gpugate") -> Result:
-    return CliRunner().invoke(main, [str(word) for word in words], prog_name=program)
-
-
 def _rule(namespace: str = "kube-public", **data: Any) -> dict[str, Any]:
     rule: dict[str, Any] = yaml.safe_load(resource_rule(KEY, name="cf-crl-group-device", **data))
     rule["metadata"]["namespace"] = namespace
@@ -99,7 +94,7 @@ def test_a_cluster_without_rules_is_judged_by_the_built_in_rules(
 ) -> None:
     """With one line that says so, and the exit status of what they find."""
     del bare
-    result = _run(*words.format(file=bad_pod).split(), "--context", "fake")
+    result = gpugate(*words.format(file=bad_pod).split(), "--context", "fake")
 
     assert 1 == result.exit_code
     assert "multiple of 100" in result.stdout
@@ -113,7 +108,7 @@ def test_a_cluster_without_rules_is_judged_by_the_built_in_rules(
 def test_commands_that_read_node_labels_say_that_a_cluster_has_no_rules(words: str, bare: FakeApi) -> None:
     """A rule may set other labels, and a node profile is a rule."""
     del bare
-    result = _run(words, "--context", "fake")
+    result = gpugate(words, "--context", "fake")
 
     assert (0, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
 
@@ -122,7 +117,7 @@ def test_commands_that_read_node_labels_say_that_a_cluster_has_no_rules(words: s
 def test_a_list_of_the_rules_of_a_cluster_without_rules_is_empty(words: str, bare: FakeApi) -> None:
     """And says so, as `kubectl get` does, without an error."""
     del bare
-    result = _run(words, "--context", "fake")
+    result = gpugate(words, "--context", "fake")
 
     assert (0, "") == (result.exit_code, result.stdout)
     assert "the cluster has no rules in namespace 'kube-public'\n" in result.stderr
@@ -135,7 +130,7 @@ def test_the_namespaces_that_have_rules_are_named_for_a_wrong_rules_namespace(ba
         rule = _rule(name)
         rule["metadata"]["name"] = f"cf-crl-{name}"
         bare.put(ANYWHERE, rule)
-    result = _run("audit", "--context", "fake", "--rules-namespace", "wrong")
+    result = gpugate("audit", "--context", "fake", "--rules-namespace", "wrong")
 
     assert 1 == result.exit_code
     assert (
@@ -147,7 +142,7 @@ def test_the_namespaces_that_have_rules_are_named_for_a_wrong_rules_namespace(ba
 def test_a_user_who_may_not_list_all_namespaces_is_told_only_that_rules_are_missing(bare: FakeApi) -> None:
     """The right to read other namespaces is not needed."""
     bare.statuses[ANYWHERE] = 403
-    result = _run("audit", "--context", "fake")
+    result = gpugate("audit", "--context", "fake")
 
     assert (1, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
     assert "403" not in result.stderr
@@ -160,7 +155,7 @@ def test_without_rights_to_rules_and_nodes_the_built_in_rules_and_no_nodes_are_u
     """As for a developer with the role `view` in a namespace; warnings name both, and what replaces them."""
     bare.statuses |= {RULES: 403, "/api/v1/nodes": 403}
     bare.put("/api/v1/namespaces/ml/pods", BAD)
-    result = _run(*(word.format(file=bad_pod) for word in words), "--context", "fake")
+    result = gpugate(*(word.format(file=bad_pod) for word in words), "--context", "fake")
 
     assert 1 == result.exit_code, result.output
     assert (
@@ -192,7 +187,7 @@ def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
         bare.statuses |= {"/apis/apps/v1/deployments": deployments}
     if not readable:
         bare.statuses |= {f"{path}/{NAME}": HTTPStatus.FORBIDDEN}
-    result = _run("audit", "-n", "ml", "--context", "fake", "-o", "json")
+    result = gpugate("audit", "-n", "ml", "--context", "fake", "-o", "json")
     denied = [each["name"] for each in json.loads(result.stdout)["workloads"] if not each["allowed"]]
 
     assert 2 == result.exit_code
@@ -203,7 +198,7 @@ def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
 def test_rules_that_decide_nothing_do_not_replace_the_built_in_rules(bare: FakeApi) -> None:
     """Such as a catalog of images, which the image resolver writes."""
     bare.put(RULES, yaml.safe_load(image_catalog({"image": "team/*", "cuda": "12.1"})))
-    result = _run("audit", "--context", "fake")
+    result = gpugate("audit", "--context", "fake")
 
     assert (1, 1) == (result.exit_code, result.stderr.count(BUILT_IN_NOTE))
 
@@ -213,7 +208,7 @@ def test_the_rules_of_a_cluster_are_used_alone_if_there_are_any(data: dict[str, 
     """An invalid rule is reported as such."""
     bare.put("/api/v1/pods", BY_RULES)
     bare.put(RULES, _rule(**data))
-    result = _run("audit", "--context", "fake")
+    result = gpugate("audit", "--context", "fake")
 
     assert BUILT_IN_NOTE not in result.stderr
     assert (2 if data else 0) == result.exit_code
@@ -258,7 +253,7 @@ def test_serve_takes_the_built_in_rules_by_name(
     monkeypatch.setattr("webhook.telemetry.logs.configure_logs", lambda **_: None)
     caplog.set_level("INFO", "gpugate")
     for rules in (("--rules", "builtin"), ("--rules", "builtin", "--rules", "docs/tutorial/npu")):
-        _run("serve", "--port", "0", "--host", "127.0.0.1", *rules)
+        gpugate("serve", "--port", "0", "--host", "127.0.0.1", *rules)
     one, both = (
         int(each.split(" with ")[1].split()[0]) for each in caplog.messages if each.startswith("serving on")
     )
@@ -269,14 +264,14 @@ def test_serve_takes_the_built_in_rules_by_name(
 def test_builtin_adds_up_with_other_rules(bad_pod: str) -> None:
     """Given twice, it is read once."""
     rules = ("--rules", "builtin", "--rules", "docs/tutorial/npu", "--rules", "builtin")
-    result = _run("preview", "-f", bad_pod, *rules)
+    result = gpugate("preview", "-f", bad_pod, *rules)
 
     assert (1, "") == (result.exit_code, result.stderr)
 
 
 def test_builtin_rules_are_in_any_rules_namespace(bad_pod: str) -> None:
     """As a kustomization installs them there."""
-    result = _run("preview", "-f", bad_pod, "--rules", "builtin", "--rules-namespace", "gpu-rules")
+    result = gpugate("preview", "-f", bad_pod, "--rules", "builtin", "--rules-namespace", "gpu-rules")
 
     assert (1, "") == (result.exit_code, result.stderr)
 
@@ -287,7 +282,8 @@ def test_a_folder_named_builtin_is_read_by_its_path(tmp_path: Path, monkeypatch:
     (tmp_path / "builtin/rule.yaml").write_text(resource_rule(KEY), "utf-8")
     monkeypatch.chdir(tmp_path)
     named, here = (
-        json.loads(_run("rules", "--rules", path, "-o", "json").stdout) for path in ("builtin", "./builtin")
+        json.loads(gpugate("rules", "--rules", path, "-o", "json").stdout)
+        for path in ("builtin", "./builtin")
     )
 
     assert 1 == len(here["rules"]) < len(named["rules"])
@@ -300,7 +296,7 @@ def test_rules_that_replace_the_built_in_rules_are_named(tmp_path: Path) -> None
     """With the option that adds the built-in rules."""
     path = tmp_path / "pod.yaml"
     path.write_text(json.dumps(BY_RULES), "utf-8")
-    result = _run("preview", "-f", path, "--rules", "docs/tutorial/npu")
+    result = gpugate("preview", "-f", path, "--rules", "docs/tutorial/npu")
 
     assert (0, 1) == (result.exit_code, len(result.stderr.splitlines()))
     assert (
@@ -312,7 +308,7 @@ def test_rules_that_replace_the_built_in_rules_are_named(tmp_path: Path) -> None
 def test_rules_that_replace_those_of_the_cluster_are_named(bare: FakeApi) -> None:
     """Also the built-in ones."""
     bare.put(RULES, _rule())
-    result = _run("audit", "--context", "fake", "--rules", "builtin", "--lang", "zh")
+    result = gpugate("audit", "--context", "fake", "--rules", "builtin", "--lang", "zh")
 
     assert 1 == result.exit_code
     assert "说明: 使用 builtin 中的规则评估，而非集群中的规则" == result.stderr.splitlines()[0]
@@ -325,7 +321,7 @@ def test_without_a_cluster_the_built_in_rules_are_in_force(
     rules: tuple[str | Path, ...], bad_pod: str
 ) -> None:
     """No note is printed."""
-    assert "" == _run("preview", "-f", bad_pod, *rules).stderr
+    assert "" == gpugate("preview", "-f", bad_pod, *rules).stderr
 
 
 # The current context.
@@ -337,7 +333,7 @@ def test_the_kubectl_plugin_uses_the_current_context(
     words: str, program: str, bare: FakeApi, bad_pod: str
 ) -> None:
     """As kubectl does, for each command that reads a cluster."""
-    result = _run(*words.format(file=bad_pod).split(), program=program)
+    result = gpugate(*words.format(file=bad_pod).split(), prog_name=program)
 
     assert "the cluster has no rules" in result.stderr
     assert RULES in {request.path for request in bare.requests}
@@ -356,7 +352,7 @@ def test_the_kubectl_plugin_uses_the_current_context(
 def test_commands_with_files_read_no_cluster_as_kubectl_plugin(words: str, bare: FakeApi) -> None:
     """The cluster need not be reachable."""
     files = {"rules": "docs/tutorial/npu", "nodes": "docs/compatibility/nodes.yaml"}
-    result = _run(*words.format(**files).split(), program="kubectl-gpugate")
+    result = gpugate(*words.format(**files).split(), prog_name="kubectl-gpugate")
 
     assert ([], 0) == (bare.requests, result.exit_code)
 
@@ -366,7 +362,7 @@ def test_commands_with_files_read_no_cluster_as_kubectl_plugin(words: str, bare:
 )
 def test_gpugate_itself_reads_a_cluster_only_if_told_to(words: str, bare: FakeApi, bad_pod: str) -> None:
     """So that the same command gives the same result on each machine."""
-    _run(*words.format(file=bad_pod).split())
+    gpugate(*words.format(file=bad_pod).split())
 
     assert [] == bare.requests
 
@@ -374,7 +370,7 @@ def test_gpugate_itself_reads_a_cluster_only_if_told_to(words: str, bare: FakeAp
 @pytest.mark.parametrize("words", ["audit", "nodes"])
 def test_commands_about_a_cluster_use_the_current_context(words: str, bare: FakeApi) -> None:
     """They have no other meaning without files."""
-    _run(words)
+    gpugate(words)
 
     assert bare.requests
 
@@ -386,7 +382,7 @@ def test_without_a_cluster_the_error_names_the_option_for_files(
     """On a machine without kubeconfig."""
     monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", "/nowhere/config")
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    result = _run(words)
+    result = gpugate(words)
 
     assert 2 == result.exit_code
     assert (
@@ -406,7 +402,7 @@ def test_files_are_arguments_or_values_of_the_option(
     words: str, option: tuple[str, ...], bad_pod: str
 ) -> None:
     """`preview pod.yaml` is `preview -f pod.yaml`."""
-    result = _run(words, *option, bad_pod)
+    result = gpugate(words, *option, bad_pod)
 
     assert (1, True) == (result.exit_code, "multiple of 100" in result.stdout)
 
@@ -414,11 +410,11 @@ def test_files_are_arguments_or_values_of_the_option(
 def test_stdin_is_an_argument_as_well(bad_pod: str) -> None:
     """As -."""
     words = ["preview", "-"]
-    result = CliRunner().invoke(main, words, input=Path(bad_pod).read_text("utf-8"))
+    result = gpugate(*words, input=Path(bad_pod).read_text("utf-8"))
 
     assert (1, True) == (result.exit_code, "stdin:1" in result.stdout)
 
 
 def test_without_files_the_error_says_how_to_give_them() -> None:
     """In one line."""
-    assert "error: no objects given (use FILE or -f FILE; - is stdin)\n" == _run("preview").stderr
+    assert "error: no objects given (use FILE or -f FILE; - is stdin)\n" == gpugate("preview").stderr

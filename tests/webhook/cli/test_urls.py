@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from click.testing import CliRunner, Result
 
+from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli import main
 from webhook.cli.input import urls
 
 POD: Final = ROOT / "docs/examples/denied.yaml"
@@ -63,20 +62,16 @@ def _serving() -> Iterator[str]:
         server.server_close()
 
 
-def _run(*words: str) -> Result:
-    return CliRunner().invoke(main, words)
-
-
 @pytest.mark.parametrize("path", ["/pod.yaml", "/moved"])
 @pytest.mark.parametrize("words", [("preview", "-f"), ("preview",), ("explain", "-f"), ("audit", "-f")])
 def test_objects_are_read_from_a_url(words: tuple[str, ...], path: str, site: str) -> None:
     """Redirects are followed."""
-    assert 1 == _run(*words, f"{site}{path}").exit_code
+    assert 1 == gpugate(*words, f"{site}{path}").exit_code
 
 
 def test_positions_in_a_url_are_those_of_a_file(site: str) -> None:
     """With the address as the name."""
-    facts = json.loads(_run("preview", f"{site}/pod.yaml", "-o", "json").stdout)
+    facts = json.loads(gpugate("preview", f"{site}/pod.yaml", "-o", "json").stdout)
 
     assert f"{site}/pod.yaml:2" == facts["objects"][0]["source"]
 
@@ -95,7 +90,7 @@ def test_a_url_that_cannot_be_read_is_one_line(
     """Size and time are bounded; the exit status is 2."""
     monkeypatch.setattr(urls, "_MAX_BYTES", 1 << 20)
     monkeypatch.setattr(urls, "_WHOLE_S", 0.2 if path == "/slow" else 60.0)
-    result = _run("preview", f"{site}{path}")
+    result = gpugate("preview", f"{site}{path}")
 
     assert (2, f'error: unable to read URL "{site}{path}": {why}\n') == (result.exit_code, result.stderr)
 
@@ -111,7 +106,7 @@ def test_a_url_that_cannot_be_read_is_one_line(
 )
 def test_a_url_without_an_answer_is_one_line(url: str, why: str) -> None:
     """In the words of kubectl."""
-    result = _run("lint", url)
+    result = gpugate("lint", url)
 
     assert (2, f'error: unable to read URL "{url}": {why}\n') == (result.exit_code, result.stderr)
 
@@ -120,4 +115,4 @@ def test_a_test_at_a_url_cannot_be_updated(site: str, tmp_path: Path) -> None:
     """Nor can one from stdin."""
     del tmp_path
 
-    assert "--update cannot be used with stdin or a URL" in _run("test", "--update", f"{site}/a").stderr
+    assert "--update cannot be used with stdin or a URL" in gpugate("test", "--update", f"{site}/a").stderr

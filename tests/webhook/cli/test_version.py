@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
-from webhook.cli import main
 
 _RULES = "/api/v1/namespaces/kube-public/configmaps"
 _DEPLOYMENTS = "/apis/apps/v1/deployments"
@@ -48,7 +48,7 @@ def _deployment(name: str, component: str, image: str) -> dict[str, Any]:
 def _version(fake: FakeApi, folder: Path, *arguments: str) -> Result:
     kubeconfig = folder / "kubeconfig"
     kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-    return CliRunner().invoke(main, ["version", "--kubeconfig", str(kubeconfig), *arguments])
+    return gpugate("version", "--kubeconfig", kubeconfig, *arguments)
 
 
 @pytest.mark.parametrize("words", [["--enforcement-action=warn"], ["--enforcement-action", "warn"]])
@@ -64,7 +64,7 @@ def test_a_cap_of_the_webhook_is_shown_and_noted_in_previews(
     def outputs() -> tuple[str, str, str]:
         found = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)["webhooks"]
         preview = ["preview", str(pod), "--kubeconfig", str(tmp_path / "kubeconfig")]
-        noted = CliRunner().invoke(main, preview).stderr
+        noted = gpugate(*preview).stderr
         return found[0]["enforcementAction"], _version(cluster, tmp_path).stdout, noted
 
     action, shown, noted = outputs()
@@ -79,11 +79,11 @@ def test_a_cap_of_the_webhook_is_shown_and_noted_in_previews(
 
 def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
     """As `gpugate --version` and `gpugate rules` have them."""
-    found = json.loads(CliRunner().invoke(main, ["version", "-o", "json"]).stdout)
-    rules = json.loads(CliRunner().invoke(main, ["rules", "-o", "json"]).stdout)["rules"]
+    found = json.loads(gpugate("version", "-o", "json").stdout)
+    rules = json.loads(gpugate("rules", "-o", "json").stdout)["rules"]
 
     assert {"client"} == found.keys()
-    assert found["client"]["version"] == CliRunner().invoke(main, ["--version"]).stdout.split()[1]
+    assert found["client"]["version"] == gpugate("--version").stdout.split()[1]
     assert len(rules) == found["client"]["rules"]["count"]
 
 

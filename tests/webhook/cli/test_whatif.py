@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import Result
 
 from rules import AdmissionRequest, Inventory, Policy, Snapshot, compile_policy, decide
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.cpu_time import loops
 from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
 from tests.support.what_if_clusters import Made, nodes, pod_of, workloads
-from webhook.cli import main
 from webhook.cli.input.files import RuleSource
 
 Whatif = Callable[..., Result]
@@ -50,7 +50,7 @@ def whatif(tmp_path: Path) -> Whatif:
             "--nodes",
             str(_write(tmp_path / "n.json", found)),
         ]
-        return CliRunner().invoke(main, ["whatif", "-f", *files, *arguments])
+        return gpugate("whatif", "-f", *files, *arguments)
 
     return run
 
@@ -182,7 +182,7 @@ DOCS = ("docs/whatif/workloads.yaml", "docs/whatif/nodes.yaml")
 def _example(*arguments: str) -> Result:
     """Return the result for the example of the page."""
     workloads_path, nodes_path = (str(ROOT / each) for each in DOCS)
-    return CliRunner().invoke(main, ["whatif", "-f", workloads_path, "--nodes", nodes_path, *arguments])
+    return gpugate("whatif", "-f", workloads_path, "--nodes", nodes_path, *arguments)
 
 
 def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
@@ -275,18 +275,18 @@ def test_a_pool_that_may_come_frees_what_it_is_compatible_with(tmp_path: Path) -
         str(ROOT / "docs" / each) for each in (DOCS[1][5:], "compatibility/profile-h100.yaml")
     )
     arguments = ["whatif", "-f", str(path), "--nodes", nodes_path, "--add-profile", profile, "-o", "json"]
-    found = json.loads(CliRunner().invoke(main, arguments).stdout)["workloads"]
+    found = json.loads(gpugate(*arguments).stdout)["workloads"]
     assert [("freed", ["profile-h100"])] == [(each["effect"], each["after"]["pools"]) for each in found]
 
 
 def test_the_matrix_is_that_after_changes_of_nodes() -> None:
     """Changes need nodes."""
     arguments = ["matrix", "--nodes", str(ROOT / DOCS[1]), "--driver", "gpu-v100=580", "-o", "json"]
-    found = json.loads(CliRunner().invoke(main, arguments).stdout)["classes"]
+    found = json.loads(gpugate(*arguments).stdout)["classes"]
     assert {("V100", "580.95.05"), ("A100", "550.54.15")} == {
         (each["product"], each["driver"]) for each in found
     }
-    assert 2 == CliRunner().invoke(main, ["matrix", "--driver", "580"]).exit_code
+    assert 2 == gpugate("matrix", "--driver", "580").exit_code
 
 
 def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
         arguments = ["whatif", "--kubeconfig", str(kubeconfig), "--driver", "595", "-o", "json"]
-        result = CliRunner().invoke(main, arguments)
+        result = gpugate(*arguments)
     found = json.loads(result.stdout)["workloads"]
     assert [("breaks", "research", "StatefulSet/train", 1)] == [
         (each["effect"], each["namespace"], each["workload"], each["podsToMove"]) for each in found

@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner, Result
+from click.testing import Result
 
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
-from webhook.cli import main
 
 PODS = "/api/v1/namespaces/ml/pods"
 EVENTS = "/api/v1/namespaces/ml/events"
@@ -45,7 +45,7 @@ def _why(fake: FakeApi, tmp_path: Path, *words: str) -> Result:
     kubeconfig = tmp_path / "kubeconfig"
     with running(fake):
         kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        return CliRunner().invoke(main, ["why", "--kubeconfig", str(kubeconfig), "-n", "ml", *words])
+        return gpugate("why", "--kubeconfig", kubeconfig, "-n", "ml", *words)
 
 
 def _facts(result: Result) -> dict[str, Any]:
@@ -265,7 +265,7 @@ def test_wrong_usage_is_reported(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(yaml.safe_dump_all([_pod("a"), _pod("b")]), "utf-8")
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(_pod() | {"spec": None}), "utf-8")
-    result = CliRunner().invoke(main, ["why", *words])
+    result = gpugate("why", *words)
 
     assert (2, True) == (result.exit_code, message in result.stderr), result.stderr
 
@@ -279,7 +279,7 @@ def test_a_status_of_any_shape_is_read(status: Any, tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(_pod() | {"status": status}), "utf-8")
     events = tmp_path / "events.yaml"
     events.write_text("kind: List\nitems: [{kind: Event, involvedObject: 3}, {kind: Event}, 4]\n", "utf-8")
-    result = CliRunner().invoke(main, ["why", "-f", str(path), "--events", str(events)])
+    result = gpugate("why", "-f", path, "--events", events)
 
     assert (1, True) == (result.exit_code, "no known cause was found" in result.stdout), result.output
 
@@ -288,9 +288,7 @@ def test_a_log_is_read_from_stdin(tmp_path: Path) -> None:
     """As `kubectl logs` pipes it; bytes that are no text are no error."""
     path = tmp_path / "pod.yaml"
     path.write_text(yaml.safe_dump(_pod()), "utf-8")
-    result = CliRunner().invoke(
-        main, ["why", "-f", str(path), "--log", "-"], input=b"\xff\nCUDA out of memory\n"
-    )
+    result = gpugate("why", "-f", path, "--log", "-", input=b"\xff\nCUDA out of memory\n")
 
     assert "seen: log of stdin, line 2: CUDA out of memory" in result.stdout
 
@@ -301,7 +299,7 @@ def test_the_result_is_printed_in_chinese(tmp_path: Path) -> None:
     pod = _pod()
     pod["status"] |= {"reason": "OOMKilled"}
     path.write_text(yaml.safe_dump(pod), "utf-8")
-    text = CliRunner().invoke(main, ["why", "-f", str(path), "--lang", "zh"]).stdout
+    text = gpugate("why", "-f", path, "--lang", "zh").stdout
 
     assert "确定: 容器使用的内存" in text
     assert "→ 提高 limits.memory" in text

@@ -13,7 +13,6 @@ from typing import Any
 
 import pytest
 import yaml
-from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 from kubernetes.client import Configuration
@@ -21,13 +20,13 @@ from kubernetes.client import Configuration
 from certs.kubernetes_api import KubernetesError
 from rules.schema.loader import Loaded, load_rules
 from tests.support.builders import injection_rule, resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.inventory_sync import only_nodes
 from tests.support.memory import Memory
 from tests.support.node_builders import node
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler, NotSyncedError
-from webhook.cli import main
 from webhook.cli.commands.serve import _cluster
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi
 from webhook.cluster.inventory_sync import InventorySync
@@ -625,8 +624,8 @@ def test_serve_rejects_a_cluster_that_it_does_not_need(tmp_path: Path) -> None:
         kubeconfig = tmp_path / "kubeconfig"
         kubeconfig.write_text(yaml.safe_dump(api.kubeconfig()), "utf-8")
         files = ["--rules", str(tmp_path / "rule.yaml"), "--nodes", str(tmp_path / "nodes.yaml")]
-        both = CliRunner().invoke(main, ["serve", "--kubeconfig", str(kubeconfig), *files])
-    none = CliRunner().invoke(main, ["serve", "--kubeconfig", "/nowhere"])
+        both = gpugate("serve", "--kubeconfig", kubeconfig, *files)
+    none = gpugate("serve", "--kubeconfig", "/nowhere")
 
     assert (2, 2) == (both.exit_code, none.exit_code)
     assert "--kubeconfig and --context have no effect together with --rules and --nodes" in both.output

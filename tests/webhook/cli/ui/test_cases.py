@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
 from rules.text.yaml_document import SourceError
+from tests.support.command import gpugate
 from tests.support.ui_session import POD, T4, asked, new_session
-from webhook.cli import main
 from webhook.cli.ui.cases import CaseError, examples, is_case, read_case, write_case, write_test
 from webhook.cli.ui.session import Nodes, Rules
 
@@ -78,7 +77,7 @@ def test_a_rule_test_of_an_example_passes(at: int, language: str, tmp_path: Path
     file = tmp_path / "case.test.yaml"
     file.write_text(write_test(new_session(), question), "utf-8")
 
-    found = CliRunner().invoke(main, ["test", str(file)])
+    found = gpugate("test", file)
 
     assert "1 passed, 0 failed" in found.output
     assert 0 == found.exit_code
@@ -90,7 +89,7 @@ def test_a_rule_test_fails_if_the_decision_differs(tmp_path: Path) -> None:
     text = write_test(new_session(), asked())
     file.write_text(text.replace("bfloat16", "half"), "utf-8")
 
-    assert 1 == CliRunner().invoke(main, ["test", str(file)]).exit_code
+    assert 1 == gpugate("test", file).exit_code
 
 
 def test_an_error_in_a_text_keeps_a_rule_test_from_being_written() -> None:

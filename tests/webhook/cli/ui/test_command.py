@@ -14,15 +14,14 @@ from urllib.parse import urlsplit
 
 import pytest
 import yaml
-from click.testing import CliRunner
 
 from tests.support.builders import resource_rule
+from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, node
 from tests.support.paths import ROOT
 from tests.support.ui_page import origin_of, ui_process
 from tests.support.ui_session import POD, T4
-from webhook.cli import main
 
 
 def _status(address: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
@@ -150,7 +149,7 @@ def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_ends_the_command_with_its_reason(arguments: list[str], message: str) -> None:
-    found = CliRunner().invoke(main, ["ui", "--no-browser", *arguments])
+    found = gpugate("ui", "--no-browser", *arguments)
 
     assert 2 == found.exit_code
     assert message in found.stderr
@@ -162,7 +161,7 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        found = CliRunner().invoke(main, ["ui", "--no-browser", "--port", str(port)])
+        found = gpugate("ui", "--no-browser", "--port", port)
 
     assert f"error: 127.0.0.1:{port}: Address already in use; set another --port\n" == found.stderr
     assert 2 == found.exit_code
@@ -172,7 +171,7 @@ def test_a_case_with_an_error_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     path.write_text("apiVersion: gpugate.dev/v1\nkind: Case\npods: x\n", "utf-8")
 
-    found = CliRunner().invoke(main, ["ui", "--no-browser", "-f", str(path)])
+    found = gpugate("ui", "--no-browser", "-f", path)
 
     assert 2 == found.exit_code
     assert f"error: {path}:3:1: pods: unknown key" in found.stderr
@@ -183,7 +182,7 @@ def test_rules_with_an_error_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("kind: [\n", "utf-8")
 
-    found = CliRunner().invoke(main, ["ui", "--no-browser", "--rules", str(path)])
+    found = gpugate("ui", "--no-browser", "--rules", path)
 
     assert 2 == found.exit_code
     assert "not YAML" in found.stderr
