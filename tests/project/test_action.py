@@ -19,6 +19,8 @@ from tests.support.builders import resource_rule
 from tests.support.paths import ROOT
 from tests.support.webhooks import pod
 
+pytestmark = pytest.mark.slow
+
 ACTION: Final[dict[str, Any]] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
 _BAD: Final = json.dumps(pod({"nvidia.com/gpu": "1.5"}), indent=1)
 _GOOD: Final = json.dumps(pod({"nvidia.com/gpu": "1"}), indent=1)

@@ -19,6 +19,8 @@ from tests.bench.peer import Peer, _baseline, _target, compare, dechunked
 from tests.bench.served import constant, gpugate
 from tests.bench.whole import profile
 
+pytestmark = pytest.mark.slow
+
 _FIGURE = re.compile(r"\d")
 
 

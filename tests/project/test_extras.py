@@ -17,6 +17,8 @@ from tests.support.paths import ROOT
 from tests.webhook.server.test_security import PROJECT
 
 # Runs a command with the first argument's modules, separated by commas, absent.
+pytestmark = pytest.mark.slow
+
 _RUN: Final = """
 import sys
 absent = set(sys.argv.pop(1).split(","))

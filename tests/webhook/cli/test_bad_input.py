@@ -384,7 +384,11 @@ def test_a_missing_kubeconfig_is_reported_with_its_path(
 
 @pytest.mark.parametrize(
     "command",
-    ["--help", "rules", "schema exemption", "export", "preview -f docs/examples/patched.yaml"],
+    [
+        "--help",
+        "preview -f docs/examples/patched.yaml",
+        *(pytest.param(words, marks=pytest.mark.slow) for words in ("rules", "schema exemption", "export")),
+    ],
 )
 def test_a_closed_pipe_and_a_full_disk_give_no_traceback(command: str) -> None:
     """A closed pipe, such as `| head -1`, ends with the status of kubectl; a full disk is an error."""

@@ -210,14 +210,15 @@ def test_control_characters_in_a_finding_are_escaped(tmp_path: Path) -> None:
     assert ET.fromstring(lint(path, "-o", "junit").stdout.encode()).get("failures") == "1"
 
 
-LOCALES = [
-    {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
-    {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1"},
-]
+ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+LATIN_1 = {"LC_ALL": "C.UTF-8", "PYTHONIOENCODING": "latin-1"}
 
 
-@pytest.mark.parametrize("locale", LOCALES, ids=["ascii", "latin-1"])
-@pytest.mark.parametrize("output", ["text", "json", "junit"])
+@pytest.mark.parametrize(
+    ("locale", "output"),
+    [(ASCII, "text"), (ASCII, "junit"), (LATIN_1, "json")],
+    ids=["text", "junit", "json"],
+)
 def test_the_locale_changes_nothing(tmp_path: Path, locale: dict[str, str], output: str) -> None:
     """Files are read and findings written as UTF-8, as kubectl does."""
     path = tmp_path / "规则.yaml"

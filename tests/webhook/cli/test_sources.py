@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
-import subprocess
-import sys
+import shlex
 from base64 import b64encode
 from collections.abc import Iterator
 from http import HTTPStatus
@@ -231,16 +229,15 @@ def test_the_rules_of_a_cluster_are_used_alone_if_there_are_any(data: dict[str, 
         "matrix --nodes {nodes} --rules builtin",
     ],
 )
-def test_builtin_names_the_built_in_rules_from_any_folder(words: str, bad_pod: str, tmp_path: Path) -> None:
+def test_builtin_names_the_built_in_rules_from_any_folder(
+    words: str, bad_pod: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In every command that takes rules."""
+    monkeypatch.chdir(tmp_path)
     line = words.format(file=bad_pod, nodes=ROOT / "docs/compatibility/nodes.yaml")
-    command = f"{sys.executable} -m webhook {line}"
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(
-        ["sh", "-c", command], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-    )
+    done = gpugate(*shlex.split(line))
 
-    assert (1 if bad_pod in line else 0) == done.returncode, done.stderr
+    assert (1 if bad_pod in line else 0) == done.exit_code, done.stderr
     assert "note: " not in done.stderr
     assert "No such file" not in done.stderr
 

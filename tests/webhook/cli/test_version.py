@@ -25,7 +25,7 @@ def cluster() -> Iterator[FakeApi]:
     fake = FakeApi()
     for file in sorted((ROOT / "rules/catalog").rglob("*.yaml")):
         if not file.name.endswith(".test.yaml") and file.name != "kustomization.yaml":
-            for document in yaml.safe_load_all(file.read_text("utf-8")):
+            for document in yaml.load_all(file.read_text("utf-8"), yaml.CSafeLoader):
                 document["metadata"]["labels"]["helm.sh/chart"] = "gpugate-0.1.0"
                 fake.put(_RULES, document)
     with running(fake):

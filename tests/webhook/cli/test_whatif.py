@@ -63,7 +63,12 @@ def _names(result: Result, effect: str) -> set[str]:
 
 @pytest.mark.parametrize(
     ("pool", "branch", "number"),
-    [("v100", "595", 174), ("t4", "595", 57), ("t4", "545", 114), ("v100", "580", 0)],
+    [
+        ("v100", "595", 174),
+        pytest.param("t4", "595", 57, marks=pytest.mark.slow),
+        pytest.param("t4", "545", 114, marks=pytest.mark.slow),
+        pytest.param("v100", "580", 0, marks=pytest.mark.slow),
+    ],
 )
 def test_exactly_the_workloads_that_no_node_of_the_pool_runs_after_the_change_break(
     whatif: Whatif, pool: str, branch: str, number: int
