@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
-from tempfile import NamedTemporaryFile, TemporaryDirectory
+from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from rules.schema.loader import DEFAULT_NAMESPACE
@@ -111,10 +110,8 @@ def following(nodes: int) -> Iterator[tuple[str, str]]:
         fake.put(config_maps(DEFAULT_NAMESPACE), document)
     for number in range(nodes):
         fake.put(NODES, node_of(number))
-    with running(fake), NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump(fake.kubeconfig(), file)
-        file.flush()
-        yield "--kubeconfig", file.name
+    with running(fake), TemporaryDirectory() as folder:
+        yield "--kubeconfig", str(fake.kubeconfig(Path(folder)))
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
@@ -131,14 +132,17 @@ class FakeApi:
             self.closed = True
             self.changed.notify_all()
 
-    def kubeconfig(self) -> Object:
-        """Return a kubeconfig for it."""
-        return {
+    def kubeconfig(self, folder: Path) -> Path:
+        """Write a kubeconfig for it into a folder; return its path."""
+        document = {
             "clusters": [{"name": "fake", "cluster": {"server": f"http://127.0.0.1:{self.port}"}}],
             "users": [{"name": "fake", "user": {}}],
             "contexts": [{"name": "fake", "context": {"cluster": "fake", "user": "fake"}}],
             "current-context": "fake",
         }
+        path = folder / "kubeconfig"
+        path.write_text(json.dumps(document), "utf-8")
+        return path
 
     def _record(self, entry: _Entry) -> None:
         self._history.append(entry)

@@ -215,9 +215,7 @@ def test_pods_rules_and_nodes_of_a_cluster_are_audited(tmp_path: Path, rules: Pa
     fake.put("/api/v1/pods", _pod("bad", value="2"))
     fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
     with running(fake):
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        result = gpugate("audit", "--kubeconfig", kubeconfig)
+        result = gpugate("audit", "--kubeconfig", fake.kubeconfig(tmp_path))
 
     assert (1, "") == (result.exit_code, result.stderr)
     assert result.stdout.startswith(
@@ -356,9 +354,7 @@ def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: P
 
 def _audit_cluster(fake: FakeApi, tmp_path: Path, *arguments: str) -> Result:
     with running(fake):
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        return gpugate("audit", "--kubeconfig", kubeconfig, *arguments)
+        return gpugate("audit", "--kubeconfig", fake.kubeconfig(tmp_path), *arguments)
 
 
 def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: Path) -> None:

@@ -144,8 +144,7 @@ def test_writing_applies_reports_and_deletes_those_of_namespaces_without_results
             metadata = {"name": name, "namespace": "old", "labels": labels}
             fake.put(f"{REPORTS}/reports", {"metadata": metadata})
             fake.put(f"{REPORTS}/namespaces/old/reports", {"metadata": metadata})
-        (folder / "kubeconfig").write_text(yaml.safe_dump(fake.kubeconfig()), "utf-8")
-        result = _audit("openreports", "--write", "--kubeconfig", "kubeconfig")
+        result = _audit("openreports", "--write", "--kubeconfig", str(fake.kubeconfig(folder)))
 
     (written,) = fake.objects(f"{REPORTS}/namespaces/ml/reports")
     assert (0, "Reports: 1 written, 1 deleted\n") == (result.exit_code, result.stdout), result.stderr
@@ -159,8 +158,7 @@ def test_a_cluster_without_open_reports_is_an_error_that_says_so(folder: Path) -
     """The list of Reports fails."""
     with running(fake := FakeApi(statuses={f"{REPORTS}/reports": 404})):
         fake.put("/api/v1/pods", _pod("bad", value="2"))
-        (folder / "kubeconfig").write_text(yaml.safe_dump(fake.kubeconfig()), "utf-8")
-        result = _audit("openreports", "--write", "--kubeconfig", "kubeconfig")
+        result = _audit("openreports", "--write", "--kubeconfig", str(fake.kubeconfig(folder)))
 
     assert 2 == result.exit_code
     assert "cannot list Reports of openreports.io" in result.stderr

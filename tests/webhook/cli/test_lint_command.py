@@ -338,11 +338,10 @@ def test_a_profile_that_given_nodes_contradict_is_a_warning_at_its_fact(tmp_path
 
 def test_a_profile_is_compared_with_the_nodes_of_a_cluster(tmp_path: Path) -> None:
     """Without PATH, also its rules are read."""
-    fake, kubeconfig = FakeApi(), tmp_path / "config"
+    fake = FakeApi()
     fake.put("/api/v1/nodes", node("a", gfd("12.2", pool="a")))
     fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(node_profile(cuda="13.0")))
     with running(fake):
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        found = lint("--kubeconfig", kubeconfig)
+        found = lint("--kubeconfig", fake.kubeconfig(tmp_path))
 
     assert "offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 1 in all)" in found.stdout

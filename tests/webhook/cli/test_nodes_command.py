@@ -589,10 +589,8 @@ def test_the_pools_of_a_cluster_are_read(tmp_path: Path) -> None:
     fake = FakeApi(statuses=absent | forbidden)
     fake.put("/api/v1/nodes", _node("a", A100))
     fake.put(pools, {key: value for key, value in NODE_POOL.items() if key != "kind"})
-    kubeconfig = tmp_path / "config"
     with running(fake):
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        result = _run("--kubeconfig", kubeconfig, "--context", "fake")
+        result = _run("--kubeconfig", fake.kubeconfig(tmp_path), "--context", "fake")
 
     assert (0, 1) == (result.exit_code, len(result.stderr.splitlines())), "that there are no rules"
     assert ["-", "NodePool/h100"] == [line.split()[-2] for line in result.stdout.splitlines()[1:]]
@@ -617,9 +615,7 @@ def test_the_status_of_cluster_autoscaler_is_read_from_a_cluster(tmp_path: Path)
     listed = {key: value for key, value in STATUS.items() if key == "metadata"}
     fake.put("/api/v1/namespaces/kube-system/configmaps", listed)
     with running(fake):
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        result = gpugate("nodes", "--kubeconfig", kubeconfig, "-o", "json")
+        result = gpugate("nodes", "--kubeconfig", fake.kubeconfig(tmp_path), "-o", "json")
 
     assert (0, ["cluster-autoscaler-status"]) == (
         result.exit_code,

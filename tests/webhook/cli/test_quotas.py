@@ -211,9 +211,7 @@ def test_a_denied_pod_does_not_reach_the_quota(tmp_path: Path) -> None:
 
 def cluster(folder: Path, fake: FakeApi) -> tuple[str, ...]:
     """Return the options for a cluster with built-in rules."""
-    path = folder / "kubeconfig"
-    path.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-    return "--kubeconfig", str(path), "--rules", "rules/catalog/nvidia-by-model"
+    return "--kubeconfig", str(fake.kubeconfig(folder)), "--rules", "rules/catalog/nvidia-by-model"
 
 
 def test_the_quotas_of_a_cluster_are_read(tmp_path: Path) -> None:

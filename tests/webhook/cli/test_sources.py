@@ -62,8 +62,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeApi]:
     fake.put("/api/v1/nodes", node("a100", gfd("12.4", A100)))
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with running(fake):
-        path = tmp_path / "kubeconfig"
-        path.write_text(json.dumps(fake.kubeconfig()), "utf-8")
+        path = fake.kubeconfig(tmp_path)
         # The library reads the variable when it is imported.
         monkeypatch.setattr("kubernetes.config.kube_config.KUBE_CONFIG_DEFAULT_LOCATION", str(path))
         yield fake

@@ -46,9 +46,7 @@ def _deployment(name: str, component: str, image: str) -> dict[str, Any]:
 
 
 def _version(fake: FakeApi, folder: Path, *arguments: str) -> Result:
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-    return gpugate("version", "--kubeconfig", kubeconfig, *arguments)
+    return gpugate("version", "--kubeconfig", fake.kubeconfig(folder), *arguments)
 
 
 @pytest.mark.parametrize("words", [["--enforcement-action=warn"], ["--enforcement-action", "warn"]])

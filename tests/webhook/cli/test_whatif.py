@@ -305,10 +305,8 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
     spec = {**pod["spec"], "nodeName": "v100-0"}
     fake.put("/api/v1/pods", {**pod, "metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
     with running(fake):
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        arguments = ["whatif", "--kubeconfig", str(kubeconfig), "--driver", "595", "-o", "json"]
-        result = gpugate(*arguments)
+        where = ("--kubeconfig", fake.kubeconfig(tmp_path))
+        result = gpugate("whatif", *where, "--driver", "595", "-o", "json")
     found = json.loads(result.stdout)["workloads"]
     assert [("breaks", "research", "StatefulSet/train", 1)] == [
         (each["effect"], each["namespace"], each["workload"], each["podsToMove"]) for each in found

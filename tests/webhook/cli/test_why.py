@@ -42,10 +42,8 @@ def _event(name: str, message: str) -> dict[str, Any]:
 
 
 def _why(fake: FakeApi, tmp_path: Path, *words: str) -> Result:
-    kubeconfig = tmp_path / "kubeconfig"
     with running(fake):
-        kubeconfig.write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        return gpugate("why", "--kubeconfig", kubeconfig, "-n", "ml", *words)
+        return gpugate("why", "--kubeconfig", fake.kubeconfig(tmp_path), "-n", "ml", *words)
 
 
 def _facts(result: Result) -> dict[str, Any]:

@@ -621,10 +621,8 @@ def test_serve_rejects_a_cluster_that_it_does_not_need(tmp_path: Path) -> None:
     (tmp_path / "nodes.yaml").write_text(yaml.safe_dump(node("one")), "utf-8")
     api = FakeApi()
     with running(api):
-        kubeconfig = tmp_path / "kubeconfig"
-        kubeconfig.write_text(yaml.safe_dump(api.kubeconfig()), "utf-8")
         files = ["--rules", str(tmp_path / "rule.yaml"), "--nodes", str(tmp_path / "nodes.yaml")]
-        both = gpugate("serve", "--kubeconfig", kubeconfig, *files)
+        both = gpugate("serve", "--kubeconfig", api.kubeconfig(tmp_path), *files)
     none = gpugate("serve", "--kubeconfig", "/nowhere")
 
     assert (2, 2) == (both.exit_code, none.exit_code)

@@ -87,14 +87,12 @@ def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written
     fake.put(
         "/api/v1/namespaces/ml/resourcequotas", {**quota, "spec": {"hard": {"requests.nvidia.com/gpu": 0}}}
     )
-    with running(fake):
-        (tmp_path / "kubeconfig").write_text(json.dumps(fake.kubeconfig()), "utf-8")
-        with ui_process("--kubeconfig", str(tmp_path / "kubeconfig")) as address:
-            _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
-            settings = _json(address, cookie, "GET", "/api/session")
-            question = {"pod": POD, "rules": "given", "nodes": "given"}
-            (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
-            refused = _json(address, cookie, "POST", "/api/ruletest", question)
+    with running(fake), ui_process("--kubeconfig", str(fake.kubeconfig(tmp_path))) as address:
+        _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
+        settings = _json(address, cookie, "GET", "/api/session")
+        question = {"pod": POD, "rules": "given", "nodes": "given"}
+        (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
+        refused = _json(address, cookie, "POST", "/api/ruletest", question)
 
     assert [str(tmp_path / "kubeconfig"), "builtin"] == [*settings["rules"].values()]
     assert 1 == settings["nodes"]["count"]
