@@ -44,8 +44,8 @@ _COMMANDS: Final = {
     "completion": "Print the script that completes commands in bash, zsh or fish",
     "version": "Show the versions of gpugate and its rules, here and in a cluster",
 }
-# The first argument if a shell asks for completions; see completion.py.
-COMPLETE: Final = "__complete"
+# Set by the completion scripts of shells, which completion.py has.
+COMPLETE_VARIABLE: Final = "_GPUGATE_COMPLETE"
 # The extra of pyproject.toml that installs a module.
 _EXTRAS: Final = {
     "aiohttp": "cluster",
@@ -58,6 +58,7 @@ _EXTRAS: Final = {
     "werkzeug": "server",  # comes with flask
     "pynvml": "agent",
 }
+_SETTINGS: Final = {"standalone_mode": False, "complete_var": COMPLETE_VARIABLE}
 # Plus the number of a signal: the exit status that a shell reports for a program that the signal ended.
 _SIGNALLED: Final = 128
 
@@ -77,13 +78,8 @@ class _Commands(click.Group):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the command line and exit; a closed pipe ends it without an error message."""
-        arguments = sys.argv[1:] if settings.get("args") is None else settings["args"]
-        if arguments and arguments[0] == COMPLETE:
-            from webhook.cli.completion import completions
-
-            for line in completions(self, arguments[1:]):
-                click.echo(line)
-            sys.exit()
+        if COMPLETE_VARIABLE in os.environ:
+            importlib.import_module("webhook.cli.completion")
         try:
             status = self._run(args, settings)
         except click.Abort:
@@ -97,7 +93,7 @@ class _Commands(click.Group):
         if sys.stdout is None:
             raise OSError("stdout is closed")
         try:
-            status = super().main(*args, **settings | {"standalone_mode": False})
+            status = super().main(*args, **settings | _SETTINGS)
         except SystemExit as ended:
             status = ended.code
         with _ended_by_closed_pipe():
@@ -201,4 +197,7 @@ def main(**_: Any) -> None:
 
 def complete_for_kubectl() -> None:
     """Run `kubectl_complete-gpugate`, which kubectl calls with the arguments after `kubectl gpugate`."""
-    main(args=[COMPLETE, *sys.argv[1:]])
+    from webhook.cli.completion import completions_for_kubectl
+
+    for line in completions_for_kubectl(main, sys.argv[1:]):
+        click.echo(line)

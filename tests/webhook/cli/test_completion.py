@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.cluster import assets
-from tests.support.command import gpugate
 from tests.support.paths import ROOT
+from webhook.cli import main
+from webhook.cli.completion import completions_for_kubectl
 
 KUBECONFIG = """apiVersion: v1
 kind: Config
@@ -20,6 +21,7 @@ contexts:
 - name: production
 - name: arn:aws:eks:one
 - name: arn:aws:eks:two
+- name: two words
 - {broken: true}
 """
 # (line, values, directive): a shell completes the last word of the line.
@@ -77,8 +79,7 @@ def _run(*command: str) -> str:
 
 def _complete(line: str) -> tuple[list[str], int]:
     """Return values and directive of the protocol for the last word of a line."""
-    result = gpugate("__complete", *line.split(" ")[1:])
-    *values, directive = result.stdout.splitlines()
+    *values, directive = completions_for_kubectl(main, line.split(" ")[1:])
     return [value.partition("\t")[0] for value in values], int(directive.removeprefix(":"))
 
 
@@ -92,8 +93,8 @@ def test_commands_options_and_values_are_completed(line: str, values: list[str],
 
 def test_commands_have_descriptions() -> None:
     """For shells that show them."""
-    assert "schema\tPrint the JSON Schema of rule files, for editors\n:4\n" == (
-        gpugate("__complete", "sch").stdout
+    assert ["schema\tPrint the JSON Schema of rule files, for editors", ":4"] == (
+        [*completions_for_kubectl(main, ["sch"])]
     )
 
 
@@ -106,10 +107,10 @@ def _in_bash(line: str) -> list[str]:
         source <(gpugate completion bash)
         compopt() {{ echo "$2"; }}
         COMP_LINE='{line}' COMP_POINT={len(line)} COMP_WORDS=({quoted}) COMP_CWORD={len(words) - 1}
-        _gpugate gpugate
+        _gpugate_completion gpugate
         printf '%s\\n' "${{COMPREPLY[@]}}"
     """
-    return _run("bash", "--norc", "-c", script).split()
+    return [line for line in _run("bash", "--norc", "-c", script).splitlines() if line]
 
 
 @pytest.mark.parametrize(
@@ -120,8 +121,11 @@ def _in_bash(line: str) -> list[str]:
         ("gpugate audit --context arn:aws:eks:o", ["one"]),
         ("gpugate audit --context=arn:aws:eks:o", ["one"]),
         ("gpugate audit --context arn:aws:", ["eks:one", "eks:two"]),
+        ("gpugate audit --context two", ["'two words'"]),
         ("gpugate preview -f docs/ex", ["default"]),
+        ("gpugate preview --nodes=docs/ex", ["default"]),
         ("gpugate schema --write do", ["dirnames"]),
+        ("gpugate prview ", []),
     ],
 )
 def test_bash_completes(line: str, inserted: list[str]) -> None:
@@ -137,6 +141,8 @@ def test_bash_completes(line: str, inserted: list[str]) -> None:
         ("gpugate rules --output=y", ["--output=yaml"]),
         ("gpugate audit --context arn:aws:eks:o", ["arn:aws:eks:one"]),
         ("gpugate preview -f docs/exampl", ["docs/examples/"]),
+        ("gpugate preview --nodes=docs/exampl", ["--nodes=docs/examples/"]),
+        ("gpugate sch", ["schema"]),
     ],
 )
 def test_fish_completes(line: str, values: list[str]) -> None:
@@ -150,21 +156,24 @@ def test_fish_completes(line: str, values: list[str]) -> None:
 @pytest.mark.parametrize(
     ("line", "called"),
     [
-        ("gpugate rules mps-p", "mps-pipe-directory:mps-pipe-directory"),
-        ("gpugate audit --context arn:aws:eks:o", r"arn\:aws\:eks\:one:arn:aws:eks:one"),
-        ("gpugate rules --output=y", "compset -P *=\nyaml:yaml"),
-        ("gpugate preview -f docs/ex", "files"),
+        ("gpugate rules mps-p", "values mps-pipe-directory"),
+        ("gpugate audit --context arn:aws:eks:o", "values arn:aws:eks:one"),
+        ("gpugate rules --output=y", "compset -P *=\nvalues yaml"),
+        ("gpugate sch", "described schema:Print the JSON Schema of rule files, for editors"),
+        ("gpugate preview -f docs/ex", "files -f"),
+        ("gpugate preview --nodes=docs/ex", "compset -P *=\nfiles -f"),
         ("gpugate schema --write do", "files -/"),
     ],
 )
 def test_zsh_completes(line: str, called: str) -> None:
     """By the functions of its completion system."""
     script = f"""
-        compdef() {{ }}; compset() {{ print -r -- compset "$@"; return 0 }}
-        _files() {{ print -r -- files "$@" }}; _describe() {{ print -r -l -- $values }}
+        compdef() {{ }}; compset() {{ print -r -- compset "$@" }}
+        _path_files() {{ print -r -- files "$@" }}; compadd() {{ print -r -- values $completions }}
+        _describe() {{ print -r -- described $completions_with_descriptions }}
         source <(gpugate completion zsh)
         words=({line}) CURRENT={len(line.split())}
-        _gpugate
+        _gpugate_completion
     """
 
     assert called == _run("zsh", "-f", "-c", script).strip()

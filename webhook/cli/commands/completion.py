@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import click
 
-from webhook.cli.completion import SCRIPTS
+from webhook.cli import COMPLETE_VARIABLE
+from webhook.cli.completion import SHELLS
 
 
 @click.command()
-@click.argument("shell", type=click.Choice(list(SCRIPTS)))
-def command(shell: str) -> None:
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
     """Print the completion script of a shell.
 
     It completes commands, options and their values: files, contexts of the kubeconfig, rules, nodes in
@@ -21,4 +23,5 @@ def command(shell: str) -> None:
       gpugate completion zsh > "${fpath[1]}/_gpugate"
       gpugate completion fish > ~/.config/fish/completions/gpugate.fish
     """
-    click.echo(SCRIPTS[shell], nl=False)
+    of_shell = SHELLS[shell](context.find_root().command, {}, "gpugate", COMPLETE_VARIABLE)
+    click.echo(of_shell.source(), nl=False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,66 +16,17 @@ _LARGEST: Final = 2**20
 _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
-class _Text(StringParamType):
-    """A text, some values of which are known."""
+class _Known(StringParamType):
+    """A text, some values of which are known. values: returns them."""
+
+    def __init__(self, values: Callable[[click.Context, click.Parameter], Iterable[str]]) -> None:
+        self._values = values
 
     def shell_complete(
         self, ctx: click.Context, param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
         """Return the known values that begin with a text."""
-        return [CompletionItem(value) for value in self.values(ctx, param) if value.startswith(incomplete)]
-
-    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
-        """Return the known values."""
-        raise NotImplementedError
-
-
-class _Context(_Text):
-    """A context of the kubeconfig that --kubeconfig, $KUBECONFIG or the home folder names."""
-
-    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
-        """Return the names of the contexts, of all files of $KUBECONFIG."""
-        del param
-        chosen = ctx.params.get("kubeconfig")
-        paths = [chosen] if chosen else os.environ.get("KUBECONFIG", "").split(os.pathsep)
-        found = [name for path in paths if path for name in _contexts(Path(path).expanduser())]
-        return found if any(paths) else _contexts(Path(_DEFAULT_KUBECONFIG).expanduser())
-
-
-class _Rule(_Text):
-    """A rule in the files of --rules, or a built-in one; `new` is the command `gpugate rules new`."""
-
-    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
-        """Return the names of the rules."""
-        from rules import load_rules
-        from webhook.cli.input.files import read_path, rule_folder
-        from webhook.cli.output.console import BadInputError
-
-        paths = ctx.params.get("rule_paths") or ("builtin",)
-        try:
-            texts = [text for path in paths for text in read_path(rule_folder(path), lenient=True)]
-        except BadInputError:
-            return []
-        names = [rule.name for rule in load_rules(texts).rules]
-        return ["new", *names] if isinstance(param, click.Argument) else names
-
-
-class _Node(_Text):
-    """A node in the files of --nodes; `snapshot` is the command `gpugate nodes snapshot`."""
-
-    def values(self, ctx: click.Context, param: click.Parameter) -> Iterable[str]:
-        """Return the names of the nodes."""
-        del param
-        from rules import InventoryError
-        from webhook.cli.input.cluster_source import NO_CLUSTER
-        from webhook.cli.input.files import load_inventory
-        from webhook.cli.output.console import BadInputError
-
-        try:
-            inventory = load_inventory(ctx.params.get("node_paths", ()), NO_CLUSTER)
-        except (BadInputError, InventoryError):
-            return ["snapshot"]
-        return ["snapshot", *inventory.names(inventory.everything)]
+        return [CompletionItem(value) for value in self._values(ctx, param) if value.startswith(incomplete)]
 
 
 class _RulePath(click.Path):
@@ -90,15 +41,15 @@ class _RulePath(click.Path):
         return super().shell_complete(ctx, param, incomplete)
 
 
-FILE: Final = click.Path()
-FOLDER: Final = click.Path(file_okay=False)
-RULE_PATH: Final = _RulePath()
-CONTEXT: Final = _Context()
-RULE: Final = _Rule()
-NODE: Final = _Node()
+def _contexts(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
+    """Return the contexts of the kubeconfig that --kubeconfig, $KUBECONFIG or the home folder names."""
+    chosen = ctx.params.get("kubeconfig")
+    paths = [chosen] if chosen else os.environ.get("KUBECONFIG", "").split(os.pathsep)
+    paths = [path for path in paths if path] or [_DEFAULT_KUBECONFIG]
+    return [name for path in paths for name in _contexts_in(Path(path).expanduser())]
 
 
-def _contexts(path: Path) -> Iterator[str]:
+def _contexts_in(path: Path) -> Iterator[str]:
     """Yield the names of the contexts in a kubeconfig; none if it cannot be read."""
     from rules.text.yaml_document import SourceError, read
 
@@ -114,3 +65,39 @@ def _contexts(path: Path) -> Iterator[str]:
         for each in contexts if isinstance(contexts, list) else ():
             if isinstance(each, dict) and isinstance(each.get("name"), str):
                 yield each["name"]
+
+
+def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+    """Return the rules in the files of --rules, or the built-in ones; `new` is the command `rules new`."""
+    from rules import load_rules
+    from webhook.cli.input.files import read_path, rule_folder
+    from webhook.cli.output.console import BadInputError
+
+    paths = ctx.params.get("rule_paths") or ("builtin",)
+    try:
+        texts = [text for path in paths for text in read_path(rule_folder(path), lenient=True)]
+    except BadInputError:
+        return []
+    names = [rule.name for rule in load_rules(texts).rules]
+    return ["new", *names] if isinstance(param, click.Argument) else names
+
+
+def _nodes(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
+    """Return the nodes in the files of --nodes; `snapshot` is the command `nodes snapshot`."""
+    from rules import InventoryError
+    from webhook.cli.input.files import load_inventory
+    from webhook.cli.output.console import BadInputError
+
+    try:
+        inventory = load_inventory(ctx.params.get("node_paths", ()))
+    except (BadInputError, InventoryError):
+        return ["snapshot"]
+    return ["snapshot", *inventory.names(inventory.everything)]
+
+
+FILE: Final = click.Path()
+FOLDER: Final = click.Path(file_okay=False)
+RULE_PATH: Final = _RulePath()
+CONTEXT: Final = _Known(_contexts)
+RULE: Final = _Known(_rules)
+NODE: Final = _Known(_nodes)
