@@ -415,19 +415,6 @@ def test_nodes_that_are_excluded_for_one_reason_are_named_together() -> None:
     assert 1 == message.count("compatible but excluded")
 
 
-def test_affinity_is_added_to_each_term_of_the_user() -> None:
-    """The pod can go where it could go before and where the driver is new enough."""
-    cluster = [
-        node("a-old", gfd("11.4", pool="a")),
-        node("a-new", gfd("12.4", pool="a")),
-        node("b-new", gfd("13.0", pool="b")),
-        node("c-new", gfd("12.4", pool="c")),
-    ]
-    document = gpu_pod(PYTORCH_11_7, affinity=required(among("pool", "a"), among("pool", "b")))
-
-    assert ["a-new", "b-new"] == admitted_to(cluster, document)
-
-
 def test_a_resource_that_no_node_offers_does_not_exclude_all_nodes() -> None:
     """HAMi's memory is known to its scheduler only."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))

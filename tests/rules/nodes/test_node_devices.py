@@ -45,13 +45,6 @@ def test_a_node_offers_what_device_classes_make_of_its_devices() -> None:
     ]
 
 
-def test_a_class_without_an_extended_resource_has_only_the_implicit_name() -> None:
-    """As before Kubernetes 1.34."""
-    found = inventory(bare_node("one"), gpus_of("one"), device_class(resource=None))
-
-    assert (0, 1) == (found.offering(GPU).bit_count(), found.offering(IMPLICIT).bit_count())
-
-
 def test_attributes_of_devices_take_precedence_over_labels() -> None:
     """Labels give what no attribute does."""
     labels = gfd("12.2", T4) | {"nvidia-device-enable": "pgpu"}

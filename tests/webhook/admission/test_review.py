@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 from rules.decision.enforcement import _CHANGES
 from rules.model.decision import CAP_ANNOTATION, Decision, Violation
 from rules.model.rule import Action
-from rules.text.i18n import Language
 from tests.support.builders import resource_rule
 from tests.support.paths import ROOT
 from tests.support.webhooks import body, builtin_handler, pod, review
@@ -37,12 +36,6 @@ V1BETA1 = (
     "list v1 in admissionReviewVersions"
 )
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
-
-
-FIXES = {
-    Language.EN: "…; set tencent.com/vcuda-memory in limits, 4 for 1 GiB [rule",
-    Language.ZH: "…；请在 limits 中设置 tencent.com/vcuda-memory，1 GiB 写 4 [规则",
-}
 
 
 def _response(answer: bytes) -> dict[str, Any]:
@@ -239,20 +232,6 @@ def test_warnings_are_sent_up_to_the_limit_of_the_api_server(line: str, count: i
     answer = _response(encode_decision(UID, Decision(warnings=(line,) * 100)))
 
     assert [line] * count == answer["warnings"]
-
-
-@pytest.mark.parametrize("language", Language)
-def test_a_warning_of_a_long_violation_keeps_its_fix_and_its_rule(language: Language) -> None:
-    """In 256 characters, as the API server may cut longer ones."""
-    name = "m" * 63
-    answer = _response(
-        builtin_handler(language).answer("mutate", body(pod({"tencent.com/vcuda-core": "20"}, name=name)))
-    )
-    (line,) = answer["warnings"]
-
-    assert (True, 256) == (answer["allowed"], len(line))
-    assert line.startswith("gpugate: ")
-    assert line.endswith(f"{FIXES[language]} cf-crl-gpu-manager-vcuda-core]")
 
 
 def test_the_validating_endpoint_answers_without_a_patch() -> None:
