@@ -26,7 +26,7 @@ from webhook.cluster.client import ClusterApi
 Object = dict[str, Any]
 
 # Seconds until a test that waits for something fails.
-PATIENCE = 10.0
+PATIENCE = 60.0
 
 
 @dataclass(frozen=True)

@@ -284,9 +284,6 @@ def test_two_megabytes_are_read() -> None:
     assert (1000, Location("f", 1001, 3)) == (len(found.value["items"]), found.locate(("items", 999)))
 
 
-INNER = "match: 1\ninject: {a: b, a: c}\n"
-
-
 def _outer(written: str) -> Document:
     return _documents(f"x: 1\n---\nkind: ConfigMap\ndata:\n  rule.yaml: {written}\n")[1]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from time import monotonic, sleep
 
 import pytest
 
@@ -12,6 +11,7 @@ import webhook.admission.decision_log
 from rules.model.decision import Decision, Violation
 from rules.model.request import AdmissionRequest
 from rules.model.rule import Action
+from tests.support.serving import wait_for
 from webhook.admission.decision_log import DecisionLog, Entry
 from webhook.admission.review import Review
 from webhook.telemetry import metrics
@@ -71,9 +71,7 @@ def test_a_batch_that_is_not_full_is_logged_soon(logged: Callable[[], list[str]]
     log = DecisionLog()
     with log.batching():
         _record(log, "alone")
-        begun = monotonic()
-        while not logged() and monotonic() < begun + 10:
-            sleep(0.01)
+        wait_for(lambda: bool(logged()))
 
         assert logged() == ["alone"]
 

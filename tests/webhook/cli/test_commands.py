@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from io import StringIO
 from pathlib import Path
-from time import sleep
 
 import pytest
 
@@ -20,7 +19,7 @@ from tests.support.builders import exemption, resource_rule
 from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.paths import ROOT
-from tests.support.serving import client, new_pair
+from tests.support.serving import client, new_pair, wait_for
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS
 from webhook.cli.output.console import progress
@@ -323,7 +322,7 @@ def test_serve_answers_reviews_with_the_given_certificate_and_rules_until_sigter
             connection.request("POST", "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
             response = json.loads(connection.getresponse().read())["response"]
         process.send_signal(signal.SIGTERM)
-        status = process.wait(timeout=20)
+        status = process.wait(timeout=60)
 
     assert (False, True) == (response["allowed"], "100 的整数倍" in response["status"]["message"])
     assert 0 == status
@@ -354,7 +353,8 @@ def test_progress_is_shown_on_a_terminal_only(
     stderr = stream()
     monkeypatch.setattr(sys, "stderr", stderr)
     with suppress(KeyError), progress(READING_NODES, 0.01):
-        sleep(0.1)
+        if shown:
+            wait_for(lambda: shown in stderr.getvalue())
         raise KeyError
     written = stderr.getvalue()
 

@@ -146,7 +146,7 @@ def test_a_server_survives_an_api_server_that_closes_connections(tmp_path: Path)
             answer = probe(int(lines[0]["message"].split(":")[2].split()[0]))
             process.send_signal(signal.SIGTERM)
             lines += map(json.loads, process.stderr)
-            status = process.wait(timeout=20)
+            status = process.wait(timeout=60)
     failures = [line["message"] for line in lines if line["level"] != "INFO"]
     (error,) = [each for each in failures if not each.startswith("watch of ")]
 

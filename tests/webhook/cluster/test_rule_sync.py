@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -25,6 +24,7 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.inventory_sync import only_nodes
 from tests.support.memory import Memory
 from tests.support.node_builders import node
+from tests.support.serving import wait_for
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler, NotSyncedError
 from webhook.cli.commands.serve import _cluster
@@ -559,14 +559,6 @@ def test_a_rule_that_was_deleted_during_downtime_is_not_restored() -> None:
     assert ["disabled"] == limits(after.handler)
 
 
-def eventually(happened: Callable[[], bool]) -> None:
-    """Wait some seconds for a condition."""
-    deadline = time.monotonic() + 10
-    while not happened():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 @contextmanager
 def following(api: ClusterApi) -> Iterator[AdmissionHandler]:
     """Keep a handler up to date with an API server while the block runs."""
@@ -585,12 +577,12 @@ def test_a_handler_follows_an_api_server_and_errors_become_events() -> None:
     fake.put(RULES, parsed(GOOD))
     fake.put(NODES, node("one"))
     with running(fake) as api, following(api) as handler, following(api) as replica:
-        eventually(lambda: handler.ready and replica.ready)
+        wait_for(lambda: handler.ready and replica.ready)
         fake.put(RULES, parsed(version("a", limits="disabled")))
-        eventually(lambda: limits(handler) == limits(replica) == ["disabled"])
+        wait_for(lambda: limits(handler) == limits(replica) == ["disabled"])
         fake.put(RULES, parsed(BROKEN))
-        eventually(lambda: bool(handler.stale and replica.stale))
-        eventually(lambda: sum(request.path == EVENTS for request in fake.requests) == 2)
+        wait_for(lambda: bool(handler.stale and replica.stale))
+        wait_for(lambda: sum(request.path == EVENTS for request in fake.requests) == 2)
     (event,) = fake.objects(EVENTS)
 
     assert (True, ["disabled"]) == (handler.ready, limits(handler))

@@ -15,7 +15,6 @@ from webhook.server.streams import PlainStream
 GET = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"
 POST = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 90\r\n\r\n"
 CHUNKED = b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n"
-UPGRADE = b"Host: a\r\nConnection: Upgrade\r\nUpgrade: x\r\n"
 
 
 def statuses(machine: Machine) -> list[int]:

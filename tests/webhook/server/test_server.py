@@ -342,13 +342,13 @@ def ask_until(port: int, expected: int, body: bytes) -> int:
 
 def test_an_incomplete_body_gets_408() -> None:
     """After the client time-out; the connection is closed."""
-    with serving(application, config(client_timeout=0.3)) as server:
+    with serving(application, config(client_timeout=1.5)) as server:
         assert statuses(answers(half_body(server.port), b"")) == [b"408"]
 
 
 def test_an_endless_head_is_closed_even_if_bytes_keep_coming() -> None:
     """The timer starts at the first byte; later bytes do not restart it."""
-    with serving(application, config(client_timeout=0.3)) as server, connect(server.port) as connection:
+    with serving(application, config(client_timeout=1.5)) as server, connect(server.port) as connection:
         connection.settimeout(0.02)
 
         assert is_closed(connection, b"X")
@@ -371,8 +371,8 @@ def is_closed(connection: socket.socket, trickle: bytes = b"") -> bool:
 
 def test_a_connection_without_a_request_outlives_the_client_time_out_and_is_answered() -> None:
     """The API server opens spare connections and keeps them for later; they are idle, not stalled."""
-    with serving(application, config(client_timeout=0.1)) as server, silent_tls(server.port) as spare:
-        spare.settimeout(0.4)
+    with serving(application, config(client_timeout=1)) as server, silent_tls(server.port) as spare:
+        spare.settimeout(1.5)
         with pytest.raises(TimeoutError):
             spare.recv(1)
         spare.settimeout(PATIENCE)
@@ -437,7 +437,7 @@ def test_a_client_that_does_not_read_its_responses_is_disconnected() -> None:
         called.release()
         return application(request)
 
-    with serving(counted, config(client_timeout=0.3)) as server, connect(server.port) as connection:
+    with serving(counted, config(client_timeout=1.5)) as server, connect(server.port) as connection:
         connection.sendall(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
         is_called = called.acquire(timeout=PATIENCE)
         server.stop()

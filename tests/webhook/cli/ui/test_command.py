@@ -25,7 +25,7 @@ from tests.support.ui_session import POD, T4
 
 
 def _status(address: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
     connection.request(method, path, body="{}" if method == "POST" else None, headers=headers)
     response = connection.getresponse()
     cookie = (response.getheader("Set-Cookie") or "").partition(";")[0]
@@ -68,7 +68,7 @@ def test_the_page_answers_its_own_browser_only(tmp_path: Path) -> None:
 
 
 def _json(address: str, cookie: str, method: str, path: str, body: object = None) -> Any:
-    connection = HTTPConnection(urlsplit(address).netloc, timeout=20)
+    connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
     headers = {"Cookie": cookie, "Origin": origin_of(address)}
     connection.request(method, path, body=json.dumps(body), headers=headers)
     found = json.loads(connection.getresponse().read())
@@ -121,7 +121,7 @@ def test_ctrl_c_ends_the_command_quietly() -> None:
         run.stdout.readline()
         run.send_signal(signal.SIGINT)
 
-        assert (130, b"") == (run.wait(20), run.stderr.read().strip())
+        assert (130, b"") == (run.wait(60), run.stderr.read().strip())
 
 
 def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
