@@ -20,14 +20,6 @@ _PATIENCE: Final = 30.0
 _WARMING: Final = 3
 
 
-def unverified() -> ssl.SSLContext:
-    """Return the context of a client that accepts any certificate: each run of a benchmark makes its own."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 @dataclass(frozen=True, slots=True)
 class Webhook:
     """A webhook: its URL `https://HOST:PORT/PATH`, and the TLS context of its clients."""

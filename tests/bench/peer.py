@@ -26,11 +26,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from tests.bench.cases import BY_NODES, BY_RULES
-from tests.bench.client import Load, Webhook, exchange, percentile, unverified
+from tests.bench.client import Load, Webhook, exchange, percentile
 from tests.bench.figures import FULL, QUICK, Effort, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, packages, render_facts, render_table, render_targets, text
 from tests.bench.served import Served, constant, cpu_s, following, gpugate
 from tests.bench.whole import profile
+from tests.support.tls import unverified
 
 _REVIEWS: Final = BY_RULES | BY_NODES
 _MIX: Final = "All these pods in turn"

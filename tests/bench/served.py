@@ -21,9 +21,10 @@ from typing import Any, Final
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.bench import before
 from tests.bench.cases import ROOT, catalog, node_of
-from tests.bench.client import Webhook, retrying, unverified
+from tests.bench.client import Webhook, retrying
 from tests.e2e.daemon import reserve_port
 from tests.support.fake_api import FakeApi, running
+from tests.support.tls import unverified
 from webhook.cluster.resource import NODES, config_maps
 from webhook.server.http import Request, Response
 from webhook.server.tls import TlsCertificate, self_signed_pair

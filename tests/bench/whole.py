@@ -12,10 +12,11 @@ from pstats import Stats
 from typing import Any, Final
 
 from tests.bench.cases import ROOT, builtin, cluster
-from tests.bench.client import Webhook, exchange, unverified
+from tests.bench.client import Webhook, exchange
 from tests.bench.decisions import logging_to_devnull
 from tests.bench.figures import Table
 from tests.support.serving import HOST, serving
+from tests.support.tls import unverified
 from webhook.admission.app import create_server_application
 from webhook.admission.handler import AdmissionHandler
 

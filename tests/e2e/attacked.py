@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import re
-import ssl
 import statistics
 import time
 from functools import partial
@@ -19,6 +18,7 @@ from tests.e2e.daemon import HOST
 from tests.e2e.serve_process import ServeProcess, eventually
 from tests.support.builders import injection_rule
 from tests.support.paths import ROOT
+from tests.support.tls import unverified
 from tests.support.webhooks import body, pod
 
 if TYPE_CHECKING:
@@ -39,14 +39,7 @@ _ALLOCATOR: Final = re.findall(r"MALLOC_\w+=\S+", (ROOT / "Dockerfile").read_tex
 _CGROUPS: Final = Path("/sys/fs/cgroup/memory")
 
 
-def blind() -> ssl.SSLContext:
-    """Return the context of a client that does not verify certificates."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    return context
-
-
-BLIND: Final = blind()
+BLIND: Final = unverified()
 
 
 class Answers(NamedTuple):

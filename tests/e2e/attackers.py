@@ -14,6 +14,7 @@ from itertools import cycle
 from typing import TYPE_CHECKING, Final, Self
 
 from tests.e2e.daemon import HOST
+from tests.support.tls import unverified
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,14 +26,7 @@ CHUNKED: Final = _HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
 _MOST_FILES: Final = 12_000
 
 
-def context() -> ssl.SSLContext:
-    """Return the context of a client that does not verify certificates."""
-    blind = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    blind.check_hostname, blind.verify_mode = False, ssl.CERT_NONE
-    return blind
-
-
-_BLIND: Final = context()
+_BLIND: Final = unverified()
 
 
 def client_hello() -> bytes:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from tests.e2e.daemon import HOST, Daemon
+from tests.support.tls import unverified
 
 # Seconds until a test fails, on a busy machine.
 PATIENCE_S: Final = 60.0
@@ -19,8 +20,7 @@ SERVE: Final = ("-m", "webhook", "serve")
 # With lifetimes of certificates in seconds.
 QUICK_SERVE: Final = (str(Path(__file__).with_name("quick_serve.py")), "serve")
 # A client that does not verify certificates, as probes of the kubelet; the API server does.
-_BLIND: Final = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-_BLIND.check_hostname, _BLIND.verify_mode = False, ssl.CERT_NONE
+_BLIND: Final = unverified()
 
 
 def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> None:

@@ -16,11 +16,11 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
 from certs.kubernetes_api import KubernetesError
-from tests.bench.client import unverified
 from tests.e2e.daemon import HOST
 from tests.e2e.installed import TEAM
 from tests.e2e.load import Clients
 from tests.faults.probes import CREATIONS, Creation, Probe
+from tests.support.tls import unverified
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:

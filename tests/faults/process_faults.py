@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Final
 
 from click.testing import CliRunner
 
-from tests.bench.client import unverified
 from tests.e2e.daemon import HOST
 from tests.e2e.serve_process import QUICK_SERVE, ask
 from tests.faults.certificate_faults import serves_stored_certificate
 from tests.faults.measure import AWAY, GONE, TWO, Breaks, Fault
 from tests.faults.world import Serve
+from tests.support.tls import unverified
 from tests.support.webhooks import body, pod
 from webhook.cli import main as gpugate
 

@@ -12,12 +12,13 @@ from click.testing import CliRunner
 from tests.bench import before, cluster, decisions, processes, profiles, roundtrips
 from tests.bench.__main__ import main
 from tests.bench.cases import BY_RULES
-from tests.bench.client import Webhook, unverified
+from tests.bench.client import Webhook
 from tests.bench.figures import TINY, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, markdown
 from tests.bench.peer import Peer, _baseline, _target, compare, dechunked
 from tests.bench.served import constant, gpugate
 from tests.bench.whole import profile
+from tests.support.tls import unverified
 
 pytestmark = pytest.mark.slow
 

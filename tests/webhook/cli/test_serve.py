@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import ssl
 import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
@@ -26,6 +25,7 @@ from tests.support.command import gpugate
 from tests.support.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.support.node_builders import node
 from tests.support.serving import HOST, QUICK, client_context, connect, wait_for
+from tests.support.tls import unverified
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler
 from webhook.runtime import SecretCertificate, make_server
@@ -39,17 +39,9 @@ NAMES = ("localhost", HOST)
 PROBE = b"GET /readyz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
 
 
-def blind() -> ssl.SSLContext:
-    """Return the context of a client that accepts any certificate, like the probes of the kubelet."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.verify_mode = ssl.CERT_NONE
-    return context
-
-
 def probe(port: int) -> bytes:
     """Return the body of a response of /readyz."""
-    with connect(port, context=blind()) as connection:
+    with connect(port, context=unverified()) as connection:
         connection.sendall(PROBE)
         received = b""
         while chunk := connection.recv(65536):
