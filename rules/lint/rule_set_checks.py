@@ -35,7 +35,7 @@ from rules.model.rule import (
 from rules.model.settings import Setting, settings_of
 from rules.nodes.inventory import Inventory
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, also_used, load_placed
+from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, Source, also_used, load_placed
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap
 from rules.text.i18n import Text
 
@@ -60,7 +60,7 @@ _FIRST: Final = (
 
 
 def lint(
-    texts: Iterable[tuple[str, str]],
+    sources: Iterable[Source],
     now: float,
     namespace: str = DEFAULT_NAMESPACE,
     inventory: Inventory | None = None,
@@ -69,9 +69,9 @@ def lint(
     """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch.
 
     inventory: the nodes with which profiles are compared. others: rules that are in force, too, except those
-    with the name of a rule in texts, which replaces them; only conflicts with them are reported.
+    with the name of a rule in sources, which replaces them; only conflicts with them are reported.
     """
-    loaded, locate = load_placed(texts, namespace)
+    loaded, locate = load_placed(sources, namespace)
     names = {rule.name for rule in loaded.rules}
     kept = [rule for rule in others if rule.name not in names]
     warnings = [*rule_set_warnings(RuleSet.of([*loaded.rules, *kept]), now, names)]

@@ -1,13 +1,13 @@
 """The loader of rule files. An invalid ConfigMap is reported and skipped, the others are loaded.
 
-Files and the ConfigMaps of a cluster (as JSON, which is YAML) use the same loader.
+Files and the ConfigMaps of a cluster use the same loader.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from itertools import islice
@@ -84,6 +84,8 @@ _RESOURCE_RULE_LABELS: Final = Text(
     f'{LABEL_PREFIXES[1]}group: GROUP、{LABEL_PREFIXES[1]}enabled: "true"）',
 )
 
+# The name of a file and its text, or the name of an object of a cluster and its value.
+Source = tuple[str, str | Mapping[str, Any]]
 # Returns the location of a path of a rule's own document; the rule is given by name.
 Locate = Callable[[str, Path], Location]
 
@@ -97,23 +99,21 @@ class Loaded:
     warnings: tuple[RuleError, ...] = ()
 
 
-def load_rules(texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
-    """Return the rules in (file name, text) pairs; objects that are not rules are skipped.
+def load_rules(sources: Iterable[Source], namespace: str = DEFAULT_NAMESPACE) -> Loaded:
+    """Return the rules in (name, text or object) pairs; objects that are not rules are skipped.
 
     namespace: the required namespace of rules. Rules for the same resource conflict; none of them is loaded.
     """
-    return load_placed(texts, namespace)[0]
+    return load_placed(sources, namespace)[0]
 
 
-def load_placed(
-    texts: Iterable[tuple[str, str]], namespace: str = DEFAULT_NAMESPACE
-) -> tuple[Loaded, Locate]:
+def load_placed(sources: Iterable[Source], namespace: str = DEFAULT_NAMESPACE) -> tuple[Loaded, Locate]:
     """Return the rules as `load_rules` does, and a function that locates paths of valid rules."""
     loader = _Loader(namespace)
     order: dict[str, int] = {}
-    for name, text in texts:
+    for name, content in sources:
         order.setdefault(name, len(order))
-        for document in read(text, name):
+        for document in read(content, name):
             if isinstance(document, SourceError):
                 loader.errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
             else:

@@ -7,11 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location in a rule file; line and column count from 1, 0 if unknown."""
+    """A location in a rule file; line and column count from 1, 0 if unknown.
+
+    within: the key of a string in which line and column count, if the string is in no file.
+    """
 
     file: str
     line: int = 0
     column: int = 0
+    within: str = ""
 
     def __str__(self) -> str:
-        return ":".join([self.file, *(str(number) for number in (self.line, self.column) if number)])
+        numbers = [str(number) for number in (self.line, self.column) if number]
+        return ":".join([f"{self.file} {self.within}".rstrip(), *numbers])

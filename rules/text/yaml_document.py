@@ -7,21 +7,24 @@ errors with a location, duplicate keys are recorded. Rule files and manifests us
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import count, islice, takewhile
 from typing import Any, Final
 
 import yaml
 
+from rules.text.gc_pause import gc_paused
 from rules.text.json_document import MAX_DEPTH, read_json
 from rules.text.location import Location
 from rules.text.paths import Path
 
 try:
-    from yaml import CSafeLoader as _Loader
+    from yaml import CSafeLoader as _Library
 except ImportError:  # PyYAML without libyaml is slower
-    from yaml import SafeLoader as _Loader  # type: ignore[assignment]
+    from yaml import SafeLoader as _Library  # type: ignore[assignment]
 
 # A document may have this many more values than characters: aliases of real rules do not repeat thousands.
 MAX_VALUES: Final = 5_000
@@ -29,14 +32,21 @@ MAX_VALUES: Final = 5_000
 MAX_DOCUMENTS: Final = 20_000
 # Duplicate keys of a document that are recorded; the others would only repeat the message.
 MAX_DUPLICATES: Final = 100
+# Characters up to which the members of a JSON document are located: to compose a MiB takes 0.3 s and 40 MiB.
+_MAX_LOCATED: Final = 2**20
+# Characters up to which a document keeps its node tree, which takes 15 times the memory of its text.
+_LONG: Final = 64 * 2**10
 # Objects merged by `<<` in which a key is searched to locate it.
 _MAX_MERGED: Final = 64
 
 _NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # for bytes that Python decoded by `surrogateescape`
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
+_Scalar: Final = yaml.ScalarNode
 _TAG: Final = "tag:yaml.org,2002:"
 _MERGE: Final = f"{_TAG}merge"
 _TEXT: Final = f"{_TAG}str"
+_START: Final = yaml.Mark("", 0, 0, 0, None, 0)
+_NOWHERE: Final = yaml.ScalarNode(_TEXT, "", _START, _START)
 _TOO_MANY: Final = f"more than {MAX_DOCUMENTS:,} documents; split the file, or write them as a List"
 _TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
 # In the message of libyaml's own limit of 1,000 levels, which PyYAML has since 6.0.4.
@@ -67,9 +77,9 @@ class Document:
     """One document of a text: its value, and the location of each path.
 
     lines: the lines of the text, empty for JSON. duplicates: the first duplicate keys of objects; the last
-    value of a key is used.
-    tree: returns the node tree, which is read on the first call: most documents need no locations.
-    line, column: where the document begins in the file, counted from 0.
+    value of a key is used. tree: returns the node tree; a large JSON document's has the root only.
+    line, column: where the document begins in the file, counted from 0; -1 for an object without a text.
+    within: the key of the string in such an object that contains the document.
     """
 
     value: Any
@@ -79,21 +89,20 @@ class Document:
     tree: Callable[[], yaml.Node]
     line: int = 0
     column: int = 0
+    within: str = ""
 
     def locate(self, path: Path = (), *, key: bool = False) -> Location:
         """Return the location of the value at the path, or of its key; if absent, of the nearest parent."""
-        place = node = self.tree()
-        for step in path:
-            if (child := _child(node, step)) is None:
-                break
-            key_node, node = child
-            inline = isinstance(node, yaml.ScalarNode) and node.start_mark.line == key_node.start_mark.line
-            place = node if inline and not key else key_node
-        return Location(self.file, *self._at(place.start_mark))
+        key_node, node = self._nodes(path)
+        inline = isinstance(node, yaml.ScalarNode) and node.start_mark.line == key_node.start_mark.line
+        place = node if inline and not key else key_node
+        return Location(self.file, *self._at(place.start_mark), self.within)
 
     def duplicates_below(self, path: Path) -> list[SourceError]:
         """Return the duplicates in the value at the path, which must exist."""
-        node = self._node(path)
+        if not self.duplicates:
+            return []
+        _, node = self._nodes(path)
         begin, end = self._at(node.start_mark), self._at(node.end_mark)
         return [
             error for error in self.duplicates if begin <= (error.location.line, error.location.column) < end
@@ -106,17 +115,24 @@ class Document:
     def embedded(self, path: Path) -> Document:
         """Return the document in the string at the path, such as `data["rule.yaml"]` of a ConfigMap.
 
-        Locations are those in the outer text if the string is a literal block (`|`), else the location of the
-        string. Raises SourceError.
+        Locations are those in the outer text if the string is a literal block (`|`); those in the string if
+        it has several lines and the outer document is an object; else the location of the string. Raises
+        SourceError.
         """
-        node = self._node(path)
-        own, text = self.locate(path), str(node.value)
+        text = self.value
+        for step in path:
+            text = text[step]
+        own, (_, node) = self.locate(path), self._nodes(path)
         block = isinstance(node, yaml.ScalarNode) and node.style == "|"
         above = node.start_mark.line + 1
         indent = self.column + _margin(self.lines[above:]) - _margin(text.splitlines())
         above += self.line
 
+        within = str(path[-1]) if self.line < 0 and "\n" in text else ""
+
         def place(inner: Location) -> Location:
+            if within:
+                return replace(inner, within=within)
             return Location(self.file, inner.line + above, inner.column + indent) if block else own
 
         documents = []
@@ -129,31 +145,37 @@ class Document:
             raise SourceError(own, f"expected one YAML document, got {len(documents) or 'none'}")
         (inner,) = documents
         duplicates = tuple(SourceError(place(error.location), error.message) for error in inner.duplicates)
+        if within:
+            return replace(inner, duplicates=duplicates, within=within)
         if block:
             return replace(inner, duplicates=duplicates, line=inner.line + above, column=indent)
         return replace(inner, duplicates=duplicates, tree=lambda: node, line=self.line, column=self.column)
 
-    def _node(self, path: Path) -> yaml.Node:
-        node = self.tree()
+    def _nodes(self, path: Path) -> tuple[yaml.Node, yaml.Node]:
+        """Return the key and the value at the path; if absent, those of the nearest parent."""
+        key_node = node = self.tree()
         for step in path:
             if (child := _child(node, step)) is None:
-                raise KeyError(path)
-            node = child[1]
-        return node
+                break
+            key_node, node = child
+        return key_node, node
 
     def _at(self, mark: Any) -> tuple[int, int]:
         """Return line and column of a mark in the file, counted from 1."""
         return mark.line + 1 + self.line, mark.column + 1 + self.column
 
 
-def read(text: str, file: str) -> Iterator[Document | SourceError]:
-    """Yield each document of a text, or its error; JSON is YAML.
+def read(text: str | Mapping[str, Any], file: str) -> Iterator[Document | SourceError]:
+    """Yield each document of a text, or its error; JSON is YAML. An object of a cluster is one document.
 
     An empty document has the value None. As in kubectl, the text is split at lines of `---` first, so that an
     error in one document does not hide another. Of a text with more than MAX_DOCUMENTS none is read.
     """
-    if found := read_json(text := text.removeprefix("\ufeff")):
-        yield Document(found.value, file, (), (), lambda: found.root)
+    if not isinstance(text, str):
+        yield Document(text, file, (), (), lambda: _NOWHERE, line=-1, column=-1)
+        return
+    if (value := read_json(text := text.removeprefix("\ufeff"))) is not None:
+        yield Document(value, file, (), (), cache(lambda: _json_tree(text)))
         return
     lines = text.splitlines(keepends=True)
     starts = [0, *(number for number, line in enumerate(lines) if _SEPARATOR.match(line))]
@@ -186,20 +208,37 @@ def _later(error: SourceError, lines: int) -> SourceError:
 
 def _read(lines: list[str], file: str) -> Iterator[Document]:
     text = "".join(lines)
-    tree = cache(lambda: next(yaml.compose_all(text, Loader=_Loader)))
     try:
-        events = yaml.parse(text, Loader=_Loader)
-        for event in events:
-            if isinstance(event, yaml.DocumentStartEvent):
-                builder = _Builder(events, file, len(text) + MAX_VALUES)
-                value = builder.build()
-                yield Document(value, file, tuple(lines), tuple(builder.duplicates), tree)
+        loader = _Loader(text)
+        for index in takewhile(lambda _: loader.check_node(), count()):
+            values = _Values(file, len(text) + MAX_VALUES)
+            with gc_paused(len(text)):
+                root: Any = loader.get_node()
+                value = values.of(root)
+                tree = _tree(text, index, root)
+                root = None  # before the collector passes the nodes of a long text
+            yield Document(value, file, tuple(lines), tuple(values.duplicates), tree)
     except yaml.MarkedYAMLError as error:
         raise SourceError(_place(file, error.problem_mark), _explain(error, lines)) from None
     except yaml.reader.ReaderError as error:  # its position counts bytes or characters
         raise _forbidden(text, text.index(chr(error.character)), file, error.reason) from None
     except UnicodeEncodeError as error:
         raise _forbidden(text, error.start, file, error.reason) from None
+
+
+def _tree(text: str, index: int, root: yaml.Node) -> Callable[[], yaml.Node]:
+    """Return a function that returns the tree of a document, which composes that of a long text again."""
+    if len(text) <= _LONG:
+        return lambda: root
+    return cache(lambda: next(islice(yaml.compose_all(text, Loader=_Loader), index, None)))
+
+
+def _json_tree(text: str) -> yaml.Node:
+    """Return the node tree of a JSON text; only its root if it is large, or no YAML."""
+    if len(text) <= _MAX_LOCATED:
+        with suppress(yaml.YAMLError):
+            return yaml.compose(text, Loader=_Loader) or _NOWHERE
+    return _NOWHERE
 
 
 def _place(file: str, mark: Any) -> Location:
@@ -218,6 +257,7 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     problem = " ".join(part for part in (error.context, error.problem) if part)
     if _LIBRARY_DEPTH in problem:
         return _TOO_DEEP
+    problem = problem.removesuffix("; first occurrence second occurrence")  # of a duplicate anchor
     mark = error.problem_mark
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
@@ -229,114 +269,80 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     return f"not YAML: {problem}"
 
 
-class _Builder:
-    """Converts the events of one YAML document into at most `limit` values.
+class _Loader(_Library):
+    """PyYAML's loader, which resolves each plain scalar once and stops at MAX_DEPTH.
 
-    It does not compose the node tree, which takes six times as long.
+    It composes by recursion in C, and before 6.0.4 without a limit.
     """
 
-    def __init__(self, events: Iterator[yaml.Event], file: str, limit: int) -> None:
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._tags: dict[str, str] = {}
+        self._depth = 0
+
+    def resolve(self, kind: type[yaml.Node], value: str, implicit: tuple[bool, bool]) -> str:
+        if kind is not _Scalar:
+            return ""
+        if not implicit[0]:
+            return _TEXT
+        if (tag := self._tags.get(value)) is None:
+            tag = self._tags[value] = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
+        return tag
+
+    def descend_resolver(self, parent: yaml.Node | None, index: object) -> None:  # noqa: ARG002 - PyYAML's
+        self._depth += 1
+        if self._depth > MAX_DEPTH + 1 and parent is not None:
+            raise yaml.MarkedYAMLError(problem=_LIBRARY_DEPTH, problem_mark=parent.start_mark)
+
+    def ascend_resolver(self) -> None:
+        self._depth -= 1
+
+
+class _Values:
+    """Converts a node tree into at most `limit` values; what aliases share is converted again."""
+
+    def __init__(self, file: str, limit: int) -> None:
         self._file, self._limit = file, limit
-        self._count = 0
-        self._events = self._recorded(events)
-        self._record: list[yaml.Event] = []  # all events since the first anchor
-        self._anchors: dict[str, int] = {}  # positions in the record
-        self._scalars: dict[str, tuple[str, Any]] = {}  # tags and values of plain scalars
-        self._resolver = yaml.resolver.Resolver()
+        self._count = 1
         self.duplicates: list[SourceError] = []
 
-    def build(self) -> Any:
-        """Return the value of the next node."""
-        return self._value(next(self._events), self._events, 0)
-
-    def _recorded(self, events: Iterator[yaml.Event]) -> Iterator[yaml.Event]:
-        for event in events:
-            if self._record:
-                self._record.append(event)
-            yield event
-
-    def _value(self, event: Any, events: Iterator[yaml.Event], depth: int) -> Any:
-        """Return the value that begins with an event; `events` yields those after it."""
-        if event.anchor is not None:
-            event, events = self._resolved(event, events)
-        self._count += 1
-        if self._count > self._limit:
-            raise self._error(event, f"more than {self._limit} values: aliases expand too much")
-        if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)[1]
+    def of(self, node: yaml.Node, depth: int = 0) -> Any:
+        """Return the value of a node."""
+        if isinstance(node, _Scalar):
+            return node.value if node.tag == _TEXT else _scalar(node.value, node.tag)
         if depth >= MAX_DEPTH:
-            raise self._error(event, _TOO_DEEP)
-        if isinstance(event, yaml.MappingStartEvent):
-            return self._mapping(event, events, depth + 1)
-        items = []
-        while not isinstance(item := next(events), yaml.SequenceEndEvent):
-            items.append(self._value(item, events, depth + 1))
-        return items
-
-    def _mapping(self, start: yaml.Event, events: Iterator[yaml.Event], depth: int) -> dict[str, Any]:
+            raise self._error(node, _TOO_DEEP)
+        self._count += len(node.value)
+        if self._count > self._limit:
+            raise self._error(node, f"more than {self._limit} values: aliases expand too much")
+        if isinstance(node, yaml.SequenceNode):
+            return [self.of(item, depth + 1) for item in node.value]
         result: dict[str, Any] = {}
-        merged: list[dict[str, Any]] = []
-        while not isinstance(event := next(events), yaml.MappingEndEvent):
-            tag, key = self._key(event, events)
-            value = self._value(next(events), events, depth)
-            if tag == _MERGE:
-                merged.extend(value if isinstance(value, list) else [value])
+        merged: list[Any] = []
+        for key, member in node.value:
+            if not isinstance(key, _Scalar):
+                hint = _TEMPLATE * isinstance(key, yaml.MappingNode)
+                raise self._error(key, f"expected a string as key{hint}")
+            is_text = member.tag == _TEXT and isinstance(member, _Scalar)  # most are: this saves a call
+            value = member.value if is_text else self.of(member, depth + 1)
+            if key.tag == _MERGE:
+                merged += value if isinstance(value, list) else [value]
                 continue
-            if key in result and len(self.duplicates) < MAX_DUPLICATES:
-                self.duplicates.append(self._error(event, f"duplicate key {key!r}: remove one of them"))
-            result[key] = value
+            name = key.value
+            if name in result and len(self.duplicates) < MAX_DUPLICATES:
+                self.duplicates.append(self._error(key, f"duplicate key {name!r}: remove one of them"))
+            result[name] = value
         if not merged:
             return result
         whole: dict[str, Any] = {}
         for mapping in reversed(merged):  # the first one of several takes precedence
             if not isinstance(mapping, dict):
-                raise self._error(start, "expected an object or a list of objects after `<<`")
+                raise self._error(node, "expected an object or a list of objects after `<<`")
             whole |= mapping
         return whole | result
 
-    def _key(self, event: Any, events: Iterator[yaml.Event]) -> tuple[str, str]:
-        """Return tag and text of the key that begins with an event."""
-        if event.anchor is not None:
-            event, events = self._resolved(event, events)
-        if isinstance(event, yaml.ScalarEvent):
-            return self._scalar(event)[0], event.value
-        depth = 1
-        while depth:  # a syntax error in the key takes precedence
-            found = next(events)
-            depth += isinstance(found, yaml.CollectionStartEvent)
-            depth -= isinstance(found, yaml.CollectionEndEvent)
-        hint = _TEMPLATE * isinstance(event, yaml.MappingStartEvent)
-        raise self._error(event, f"expected a string as key{hint}")
-
-    def _resolved(self, event: Any, events: Iterator[yaml.Event]) -> tuple[Any, Iterator[yaml.Event]]:
-        """Return an event with an anchor and those after it; for an alias, those of its anchor."""
-        if isinstance(event, yaml.AliasEvent):
-            if event.anchor not in self._anchors:
-                raise self._error(event, "not YAML: found undefined alias")
-            begin = self._anchors[event.anchor]
-            events = map(self._record.__getitem__, range(begin, len(self._record)))
-            return next(events), events
-        if not self._record:
-            self._record.append(event)
-        begin = self._anchors.setdefault(event.anchor, len(self._record) - 1)
-        if self._record[begin] is not event:
-            raise self._error(event, "not YAML: found duplicate anchor")
-        return event, events
-
-    def _scalar(self, event: yaml.ScalarEvent) -> tuple[str, Any]:
-        """Return tag and value of a scalar."""
-        text, tag = event.value, event.tag
-        if tag not in (None, "!"):
-            return tag, _scalar(text, tag)
-        if not event.implicit[0]:
-            return _TEXT, text
-        if (known := self._scalars.get(text)) is None:
-            tag = self._resolver.resolve(yaml.ScalarNode, text, event.implicit)  # type: ignore[no-untyped-call]
-            known = self._scalars[text] = tag, _scalar(text, tag)
-        return known
-
-    def _error(self, event: yaml.Event, message: str) -> SourceError:
-        return SourceError(_place(self._file, event.start_mark), message)
+    def _error(self, node: yaml.Node, message: str) -> SourceError:
+        return SourceError(_place(self._file, node.start_mark), message)
 
 
 def _scalar(text: str, tag: str) -> Any:

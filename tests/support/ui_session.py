@@ -40,7 +40,7 @@ spec:
 @cache
 def built_in_rules() -> RuleSet:
     """Return the built-in rules, read once."""
-    return load_rules(RuleSource().texts(["builtin"])).rules
+    return load_rules(RuleSource().sources(["builtin"])).rules
 
 
 def new_session(nodes: str | None = None) -> Session:

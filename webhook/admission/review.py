@@ -5,15 +5,13 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 
 from __future__ import annotations
 
-import gc
 import re
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
 from typing import Any, Final
 
 import msgspec
 
 from rules import AdmissionRequest, Decision
+from rules.text.gc_pause import gc_paused
 
 API_VERSION: Final = "admission.k8s.io/v1"
 _KIND: Final = "AdmissionReview"
@@ -28,9 +26,6 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # events of more than 100 KiB. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#log-entry-truncation
 _AUDIT_LENGTH: Final = 4096
 _ELLIPSIS: Final = "…"
-# Bytes from which on the garbage collector is paused while a body is decoded: it would pass the new objects
-# again and again, for up to five times as long as decoding takes, while no other thread runs.
-_LONG: Final = 64 * 2**10
 # What ends the header of a review, and the bytes in which it is looked for: a user may have many groups.
 _OBJECT: Final = b'"object":'
 _HEADER_SIZE: Final = 64 * 2**10
@@ -120,7 +115,7 @@ def decode_review(body: bytes | bytearray, *, mutating: bool) -> Review:
     mutating: whether the response may have a patch. Raises ReviewError with the place and the reason.
     """
     try:
-        with _gc_paused() if len(body) > _LONG else nullcontext():
+        with gc_paused(len(body)):
             review = _decoder.decode(body)
     except RecursionError:
         raise ReviewError("not an AdmissionReview: nested too deep") from None
@@ -148,16 +143,6 @@ def decode_review(body: bytes | bytearray, *, mutating: bool) -> Review:
             mutating=mutating,
         ),
     )
-
-
-@contextmanager
-def _gc_paused() -> Iterator[None]:
-    """Pause the garbage collector. Of two threads, the first to end ends it for both: harmless."""
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
 
 
 def encode_decision(uid: str, decision: Decision) -> bytes:

@@ -1,4 +1,4 @@
-"""Rule ConfigMaps: conversion to YAML, conflicts with rules in force, and validation at admission.
+"""Rule ConfigMaps: their names and content, conflicts with rules in force, and validation at admission.
 
 An invalid rule is denied with every error and its place. A ConfigMap that is not a rule is allowed.
 """
@@ -6,7 +6,6 @@ An invalid rule is denied with every error and its place. A ConfigMap that is no
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import takewhile
 from typing import Any, Final
 
 from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
@@ -15,12 +14,10 @@ from rules.decision.size_limit import RULE
 from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED, AdmissionWarning, Basis, Violation, audit_list
 from rules.model.rule import Action, ResourceRule, Rule
-from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, also_used
 from rules.schema.size_limit import excess
 from rules.text.i18n import Text
 from rules.text.paths import field_path
-from webhook.yaml_output import dump_yaml
 
 _WRONG_NAMESPACE: Final = Text(
     "rules are read only from namespace {expected}; this rule in {found} has no effect",
@@ -28,8 +25,6 @@ _WRONG_NAMESPACE: Final = Text(
 )
 # The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
-# Spaces before each line of a text in `data`, as `dump_yaml` writes it.
-_INDENT: Final = 4
 
 
 def is_rule(config_map: Mapping[str, Any] | None) -> bool:
@@ -40,12 +35,11 @@ def is_rule(config_map: Mapping[str, Any] | None) -> bool:
     )
 
 
-def rule_text(config_map: Mapping[str, Any]) -> tuple[str, str]:
-    """Return (name, YAML) of a ConfigMap, the YAML as `kubectl get -o yaml` prints it."""
+def rule_source(config_map: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
+    """Return the name and the content of a ConfigMap of a cluster, as `load_rules` reads them."""
     metadata = {key: value for key, value in config_map["metadata"].items() if key != "managedFields"}
     name = f"configmap {metadata.get('namespace', '')}/{metadata.get('name', '')}"
-    document = {"apiVersion": "v1", "kind": "ConfigMap", **config_map, "metadata": metadata}
-    return name, dump_yaml(document, sort_keys=True)
+    return name, {"apiVersion": "v1", "kind": "ConfigMap", **config_map, "metadata": metadata}
 
 
 def conflict_error(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
@@ -85,8 +79,7 @@ def validate_rule(
     if too_much := excess(new):
         large = (Violation(RULE, Action.DENY, "", too_much.in_language(language), basis=Basis.LIMIT),)
         return Decision.deny(denial(language, request.kind, large), large)
-    name, text = rule_text(new)
-    loaded = load_rules([(name, text)], namespace)
+    loaded = load_rules([rule_source(new)], namespace)
     known = list(in_force)
     conflicts = (conflict_error(rule, known) for rule in loaded.rules)
     errors = [*loaded.errors, *(error for error in conflicts if error is not None)]
@@ -98,9 +91,8 @@ def validate_rule(
     )
     if not errors:
         return Decision.allow(warnings=warnings)
-    block = _block(text)
     violations = tuple(
-        Violation(error.rule, Action.DENY, error.path, _placed(error, block, language)) for error in errors
+        Violation(error.rule, Action.DENY, error.path, _placed(error, language)) for error in errors
     )
     # Not among the decision's violations: metrics have the names of rules in force only.
     audit = {"violations": audit_list(violations)}
@@ -125,20 +117,8 @@ def _content(config_map: Mapping[str, Any]) -> list[Any]:
     return [_labels(config_map), *(config_map.get(key) or {} for key in _CONTENT)]
 
 
-def _block(text: str) -> range:
-    """Return the line numbers, from 1, of the rule's own document in a ConfigMap's YAML."""
-    lines = text.splitlines()
-    head = f"{' ' * (_INDENT // 2)}{DOCUMENT_KEY}: |"
-    start = next((number for number, line in enumerate(lines, 2) if line.startswith(head)), len(lines) + 1)
-    inside = takewhile(lambda line: not line or line.startswith(" " * _INDENT), lines[start - 1 :])
-    return range(start, start + sum(1 for _ in inside))
-
-
-def _placed(error: RuleError, block: range, language: Language) -> str:
+def _placed(error: RuleError, language: Language) -> str:
     """Return an error with its path, and with line and column inside the rule's own document."""
-    place = [error.path] if error.path else []
-    is_unreadable = error.path == field_path(("data", DOCUMENT_KEY))  # the error may be after its last line
-    if error.location.line in block or (is_unreadable and error.location.line >= block.start):
-        line, column = error.location.line - block.start + 1, error.location.column - _INDENT
-        place.insert(0, f"{DOCUMENT_KEY}:{line}:{column}")
-    return ": ".join([*place, error.text.in_language(language)])
+    location = error.location
+    place = [f"{location.within}:{location.line}:{location.column}"] if location.within else []
+    return ": ".join([*place, *filter(None, [error.path]), error.text.in_language(language)])

@@ -13,6 +13,7 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from operator import itemgetter
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final, Generic, NamedTuple, Self, TypedDict, TypeVar
@@ -28,7 +29,7 @@ from rules import Workloads
 from rules.nodes.gpu_operator import DAEMON_SET, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
-from webhook.admission.rule_configmap import rule_text
+from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.connection_errors import connection_error_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
@@ -430,14 +431,11 @@ class Cluster:
         """Use the cluster that `connect` selects."""
         self._api = connect(kubeconfig, context)
 
-    def rules(self, namespace: str) -> list[tuple[str, str]]:
-        """Return (name, YAML) of each rule ConfigMap of a namespace, as `kubectl get -o yaml` prints it.
-
-        Raises ClusterError.
-        """
+    def rules(self, namespace: str) -> list[tuple[str, Mapping[str, Any]]]:
+        """Return the name and the content of each rule ConfigMap of a namespace. Raises ClusterError."""
         what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
         found = [item for selector in RULE_SELECTORS for item in self._list(Resource(what, path, selector))]
-        return sorted(dict(map(rule_text, found)).items())
+        return sorted(dict(map(rule_source, found)).items(), key=itemgetter(0))
 
     def rules_in_force(self) -> dict[str, str]:
         """Return the versions of rules that the webhook has saved, JSON by their names; none without rights.

@@ -18,7 +18,7 @@ from typing import Final
 from rules import Loaded, RuleError, RuleSet, load_rules
 from rules.model.rule import Rule
 from webhook.admission.handler import AdmissionHandler
-from webhook.admission.rule_configmap import conflict_error, rule_text
+from webhook.admission.rule_configmap import conflict_error, rule_source
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi
 from webhook.cluster.events import write_rule_event
 from webhook.cluster.reflector import LONGEST_PAUSE_S, Applied, Change, Deleted, Listed, Reflector
@@ -250,7 +250,7 @@ class RuleSync:
         version, loaded = self._loaded.get(name, ("", Loaded()))
         if version == config_map["metadata"]["resourceVersion"]:
             return loaded
-        return load_rules([rule_text(config_map)], self._namespace)
+        return load_rules([rule_source(config_map)], self._namespace)
 
     def _report(self, config_map: Object, errors: tuple[RuleError, ...], *, is_stale: bool) -> None:
         effect = "the previous version stays in force" if is_stale else "not in force"

@@ -11,7 +11,7 @@ from rules.cuda.image_catalog import ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.image_facts import NOTHING_KNOWN, ImageFacts
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.loader import TYPE_LABEL
-from webhook.admission.rule_configmap import rule_text
+from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.match_conditions import resources_of
 from webhook.cluster.reflector import Applied, Change, Listed
 from webhook.cluster.resource import Object, Resource, config_maps
@@ -69,7 +69,7 @@ class KnownRules:
         self._loaded = {
             name: self._loaded[name]
             if before.get(name) == versions[name]
-            else (versions[name], load_rules([rule_text(each)], self._namespace).rules)
+            else (versions[name], load_rules([rule_source(each)], self._namespace).rules)
             for name, each in sorted(found.items())
         }
         rules = RuleSet.of(rule for _, each in self._loaded.values() for rule in each if rule.enabled)

@@ -243,7 +243,7 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
         ("a: 1\r\rb: \x0c\r", "f:3:4: control characters are not allowed (#x000c)"),
         ("a: 1\n---\nb: \x7f", "f:3:4: control characters are not allowed (#x007f)"),
         ("a: 中\nb: \ud800", "f:2:4: surrogates not allowed (#xd800)"),
-        (BILLION_LAUGHS, f"f:1:10: more than {len(BILLION_LAUGHS) + 5_000} values: aliases expand too much"),
+        (BILLION_LAUGHS, f"f:1:5: more than {len(BILLION_LAUGHS) + 5_000} values: aliases expand too much"),
     ],
 )
 def test_invalid_or_too_large_yaml_is_an_error_with_its_location(text: str, error: str) -> None:
@@ -266,9 +266,60 @@ def test_aliases_may_repeat_as_much_as_in_real_manifests() -> None:
 
     assert [[{"name": "A", "value": 1}, {"name": "B", "value": 2}]] * 1001 == repeated.value
     assert [] == _errors("- &a0 [x]\n" + laughs)
-    assert ["f:1:8: more than 5210 values: aliases expand too much"] == _errors(
+    assert ["f:1:3: more than 5210 values: aliases expand too much"] == _errors(
         "- &a0 [x]\n" + laughs + "- [*a3, *a3, *a3, *a3]\n"
     )
+
+
+@pytest.mark.parametrize("text", ["[" * 300, f"{'[' * 300}{']' * 300}", "- " * 300])
+def test_a_document_is_not_composed_deeper_than_it_is_read(text: str) -> None:
+    """The library composes by recursion, and not every version of it has a limit."""
+    assert ["nested deeper than 200 levels"] == [error.partition(": ")[2] for error in _errors(text)]
+
+
+def test_a_large_document_is_located_too() -> None:
+    """Its node tree is not kept, but composed again."""
+    (document,) = _documents(f"- {'x' * 2**16}\n- b: 1\n")
+
+    assert Location("f", 2, 6) == document.locate((1, "b"))
+
+
+def _of_object(text: str, name: str) -> Document:
+    (found,) = read({"data": {"rule.yaml": text}}, name)
+    assert isinstance(found, Document)
+    return found
+
+
+def test_paths_of_an_object_of_a_cluster_have_no_lines_but_those_in_its_strings() -> None:
+    """A string is found by its key."""
+    document = _of_object("a: 1\nb: {c: 2, c: 3}\n", "configmap ns/x")
+    inner = document.embedded(("data", "rule.yaml"))
+
+    assert "configmap ns/x" == str(document.locate(("data", "rule.yaml")))
+    assert [] == document.duplicates_below(("data",))
+    assert "configmap ns/x rule.yaml:2:11" == str(inner.locate(("b", "c"), key=True))
+    assert ["configmap ns/x rule.yaml:2:11: duplicate key 'c': remove one of them"] == [
+        str(error) for error in inner.duplicates
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "error"),
+    [
+        ("b: [", "f: not YAML: while parsing a flow node did not find expected node content"),
+        (
+            "a: 1\nb: [",
+            "f rule.yaml:3:1: not YAML: while parsing a flow node did not find expected node content",
+        ),
+        ("", "f: expected one YAML document, got none"),
+    ],
+)
+def test_an_error_in_a_string_of_an_object_has_its_location_in_the_string(text: str, error: str) -> None:
+    """A string of one line, or without a document, has none."""
+    with pytest.raises(SourceError) as caught:
+        _of_object(text, "f").embedded(("data", "rule.yaml"))
+
+    assert error == str(caught.value)
 
 
 def test_deep_objects_are_read() -> None:
@@ -386,13 +437,6 @@ def test_a_key_is_located_in_linear_time_in_objects_that_merge_each_other() -> N
 
     assert Location("f", 1, 13) == document.locate(("a9", "k"))
     assert Location("f", 10, 1) == document.locate(("a9", "absent"))
-
-
-def test_the_values_of_a_document_are_read_without_its_node_tree(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tree takes most of the time, and large files, such as lists of nodes, need no locations."""
-    monkeypatch.setattr("yaml.compose_all", None)
-
-    assert {"a": [1]} == _document("a: [1]\n").value
 
 
 @pytest.mark.parametrize(

@@ -124,7 +124,7 @@ def test_an_expression_that_no_pod_satisfies_is_denied_in_each_kind_of_rule(expr
             compatibility_rule(match=match),
         )
     ]
-    paths = ["data.validations[0].expression: ", "rule.yaml:", "rule.yaml:"]
+    paths = ["validations:1:15: data.validations[0].expression: ", "rule.yaml:", "rule.yaml:"]
 
     for path, (line,) in zip(paths, denied, strict=True):
         assert line.startswith(f"ConfigMap denied by gpugate: {path}")

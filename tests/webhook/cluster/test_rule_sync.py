@@ -408,7 +408,7 @@ def test_rules_of_all_kinds_are_in_force_together() -> None:
 
 
 def test_a_stale_rule_is_in_the_snapshot_the_metric_and_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    """Once, with its place as kubectl prints the ConfigMap."""
+    """Once, with its path."""
     offline = Offline()
     offline.list_rules(GOOD)
     with caplog.at_level(logging.ERROR, "gpugate.cluster"):
@@ -423,7 +423,7 @@ def test_a_stale_rule_is_in_the_snapshot_the_metric_and_the_log(caplog: pytest.L
         sample("gpugate_rules", state=state) for state in ("enabled", "disabled", "stale", "refused")
     ]
     assert (
-        "rule cf-crl-a refused, the previous version stays in force: configmap kube-public/cf-crl-a:6:11: "
+        "rule cf-crl-a refused, the previous version stays in force: configmap kube-public/cf-crl-a: "
         "data.limits: expected one of" in record.message
     )
 

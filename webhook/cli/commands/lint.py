@@ -76,16 +76,16 @@ def command(
       kustomize build rules/ | gpugate lint -
     """
     source = RuleSource(rules_namespace, cluster)
-    texts = list(source.texts(paths))
+    sources = list(source.sources(paths))
     # As kubectl plugin, too, files are not compared with a cluster unless it is named.
     compared = NO_CLUSTER if paths and not cluster.named else cluster
     inventory = load_inventory(node_paths, compared)
     others = (
         RuleSource(rules_namespace, compared).load(rule_paths).rules if paths or rule_paths else RuleSet()
     )
-    loaded = lint(texts, time(), rules_namespace, inventory, others)
+    loaded = lint(sources, time(), rules_namespace, inventory, others)
     language = Language(lang)
-    made = report(loaded, list(dict.fromkeys(name for name, _ in texts)), language)
+    made = report(loaded, list(dict.fromkeys(name for name, _ in sources)), language)
     if text := FORMATS[output](made):
         click.echo(text)
     if output == "text":

@@ -101,7 +101,7 @@ def _session(sources: Sources, filename: str | None, namespace: str) -> Session:
 
 
 def _built_in(sources: Sources) -> Rules:
-    loaded = load_rules(RuleSource(sources.rules.namespace).texts([BUILT_IN]), sources.rules.namespace)
+    loaded = load_rules(RuleSource(sources.rules.namespace).sources([BUILT_IN]), sources.rules.namespace)
     return Rules(BUILT_IN, loaded.rules, (BUILT_IN,))
 
 

@@ -13,7 +13,7 @@ import click
 
 from rules import Action, Language
 from rules.kube.image_reference import parse_image
-from rules.schema.loader import LABEL_PREFIXES
+from rules.schema.loader import LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
 from webhook.cli.input.cluster_source import ClusterSource
 from webhook.cli.input.files import RuleSource
@@ -70,7 +70,7 @@ def command(
             "version": version("gpugate"),
             "python": platform.python_version(),
             "platform": f"{platform.system()}/{platform.machine()}".lower(),
-            "rules": _rules(RuleSource(rules_namespace).texts(())),
+            "rules": _rules(RuleSource(rules_namespace).sources(())),
         }
     }
     try:
@@ -86,11 +86,11 @@ def command(
     _show(facts, output, language)
 
 
-def _rules(texts: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Return the number of rules in texts, and their revision."""
+def _rules(sources: Iterable[Source]) -> dict[str, Any]:
+    """Return the number of rules in sources, and their revision."""
     rules = []
-    for name, text in texts:
-        for document in read(text, name):
+    for name, content in sources:
+        for document in read(content, name):
             if isinstance(document, Document) and isinstance(document.value, dict):
                 metadata = document.value.get("metadata") or {}
                 labels = metadata.get("labels") or {}

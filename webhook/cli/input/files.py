@@ -12,6 +12,7 @@ from typing import Any, Final, NoReturn
 import rules
 from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
+from rules.schema.loader import Source
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Text
 from rules.text.printable import printable
@@ -77,7 +78,7 @@ class RuleSource:
         Raises BadInputError if a path cannot be read or the paths contain no rule.
         """
         chosen = list(paths)
-        loaded = load_rules(self.texts(chosen), self.namespace)
+        loaded = load_rules(self.sources(chosen), self.namespace)
         if chosen and not loaded.errors and not any(loaded.rules):
             raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
         return loaded
@@ -98,12 +99,12 @@ class RuleSource:
         if found.resources or found.injections or found.compatibility:
             return loaded
         print_warning(BUILT_IN_INSTEAD.in_language(language).format(why=self.no_rules(language)), language)
-        return load_rules([*self.texts([]), *self.texts([BUILT_IN])], self.namespace)
+        return load_rules([*self.sources([]), *self.sources([BUILT_IN])], self.namespace)
 
     def _with_last_valid(self, loaded: Loaded, language: Language) -> Loaded:
         """Return the rules with the last valid version of those with an error, which the webhook keeps."""
-        texts = dict(self.texts([]))
-        invalid = {error.location.file for error in loaded.errors} & texts.keys()
+        sources = dict(self.sources([]))
+        invalid = {error.location.file for error in loaded.errors} & sources.keys()
         try:
             saved = self.cluster.query(lambda cluster: cluster.rules_in_force())
         except BadInputError:  # the rules were read, so this is no reason to fail
@@ -113,7 +114,7 @@ class RuleSource:
             if names:
                 rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
                 print_warning(words.in_language(language).format(rules=rules), language)
-        rules_in_force = load_rules((texts | kept).items(), self.namespace).rules
+        rules_in_force = load_rules((sources | kept).items(), self.namespace).rules
         return replace(loaded, rules=rules_in_force)
 
     def no_rules(self, language: Language) -> str:
@@ -127,8 +128,8 @@ class RuleSource:
             text += RULES_ELSEWHERE.in_language(language).format(namespaces=", ".join(others))
         return text
 
-    def texts(self, paths: Iterable[str]) -> Iterable[tuple[str, str]]:
-        """Return the (name, text) pairs that `load` reads. Iteration raises BadInputError."""
+    def sources(self, paths: Iterable[str]) -> Iterable[Source]:
+        """Return the files or objects that `load` reads. Iteration raises BadInputError."""
         chosen = list(paths)
         if not chosen and self.cluster.selected:
             return self.cluster.query(lambda cluster: cluster.rules(self.namespace))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final
 
 from rules import Language, Violation
@@ -103,5 +104,4 @@ def result_of(explanation: Explanation) -> tuple[str, Words, str]:
 
 def source_of(evaluation: RuleEvaluation) -> str:
     """Return file and line of a rule."""
-    location = evaluation.rule.location
-    return f"{location.file}:{location.line}"
+    return str(replace(evaluation.rule.location, column=0))
