@@ -1,4 +1,4 @@
-"""GPU requirements of flags and variables of inference servers: data/precision.yaml, applied to a container.
+"""Flags and variables of inference servers, and what they require of a GPU: data/frameworks.yaml, applied.
 
 Frameworks, flags and capabilities are data; this module only parses command lines.
 """
@@ -6,7 +6,7 @@ Frameworks, flags and capabilities are data; this module only parses command lin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -29,7 +29,7 @@ _STEPS_OF_COMMAND: Final = 10
 _NO_COMMAND = Command(())
 
 
-class _Value(NamedTuple):
+class Value(NamedTuple):
     """The value of a flag or variable. written: as in the pod, with its variables expanded."""
 
     text: str
@@ -39,7 +39,7 @@ class _Value(NamedTuple):
 
 _NONE: Final = "none"
 _NO_GPU: Final = (1000, 0)  # above all compute capabilities
-_Values = Mapping[str, _Value]  # by flag
+Values = dict[str, Value]  # by flag
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +66,13 @@ class _Choice(NamedTuple):
 class Framework:
     """An inference server: how it is recognised, and the requirements of its flags and variables.
 
-    version: finds the version in an image name, as its only group. newest: the newest version whose code was
-    read; None if versions do not matter. certain: whether it always uses its flags. rows: by flag and value,
-    or by variable and value if no flag is as the variable. env: variables by the flag that they set. Compares
-    by identity.
+    key: in the table. version: finds the version in an image name, as its only group. newest: the newest
+    version whose code was read; None if versions do not matter. certain: whether it always uses its flags.
+    rows: by flag and value, or by variable and value if no flag is as the variable. env: variables by the
+    flag that they set. parallelism: its part of the table, empty if it has none. Compares by identity.
     """
 
+    key: str
     name: str
     command: re.Pattern[str]
     image: re.Pattern[str]
@@ -80,6 +81,7 @@ class Framework:
     certain: bool
     rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]
     env: Mapping[str, str]
+    parallelism: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,23 +99,41 @@ class FlagRequirement:
 
 
 @dataclass(frozen=True, slots=True)
-class _Table:
-    """data/precision.yaml. flags, env: a container without any of these flags and variables requires nothing.
+class Subject:
+    """The frameworks of the table with facts of one kind, and the flags and variables that they depend on."""
 
-    flags: finds flags and variables in a command line. arguments: variables that contain further flags.
-    """
-
-    frameworks: Mapping[str, Framework]
+    frameworks: tuple[Framework, ...]
     flags: FlagSearch
-    env: tuple[str, ...]
-    arguments: tuple[str, ...]
-    other_platforms: re.Pattern[str]
+    env: frozenset[str]
+
+    def concerns(self, line: CommandLine) -> bool:
+        """Return whether a command line that can start may have one of the flags and variables."""
+        if line.too_long:
+            return False
+        return not self.env.isdisjoint(line.env) or any(map(self.flags.found_in, line.texts))
+
+    def programs(
+        self, named: Collection[str], line: CommandLine
+    ) -> Iterator[tuple[Framework, list[Command]]]:
+        """Yield each framework that a command line starts, with the commands of scripts that start it.
+
+        named: the keys of frameworks in the image name, of which the first one counts if none is started.
+        Without a command that starts it, those with flags: they may be other programs.
+        Raises OverBudgetError.
+        """
+        scripts = [(text_of(command), command) for command in line.commands.scripts]
+        searched = "\n".join([text_of(line.commands.arguments), *(text for text, _ in scripts)])
+        started = [each for each in self.frameworks if each.command.search(searched)]
+        for framework in started or [each for each in self.frameworks if each.key in named][:1]:
+            line.budget.spend(_STEPS_OF_COMMAND * len(scripts))
+            servers = [command for text, command in scripts if framework.command.search(text)]
+            others = (_of_image(command) for text, command in scripts if self.flags.found_in(text))
+            yield framework, servers or [*others]
 
 
 def variables() -> frozenset[str]:
     """Return the names of the variables that may require something of a GPU."""
-    table = _table()
-    return frozenset({*table.env, *table.arguments})
+    return _precision().env.union(frameworks_table()["argument_variables"])
 
 
 def command_line(
@@ -127,9 +147,10 @@ def command_line(
 
     exported: variables of interest other than those of this module.
     """
-    table = _table()
-    passed_on = [word for name in table.arguments for word in env.get(name, "").split()]
-    return CommandLine(words, passed_on, env, unknown, {*table.env, *exported}, budget or Budget())
+    passed_on = [
+        word for name in frameworks_table()["argument_variables"] for word in env.get(name, "").split()
+    ]
+    return CommandLine(words, passed_on, env, unknown, {*_precision().env, *exported}, budget or Budget())
 
 
 def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
@@ -137,49 +158,48 @@ def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, .
 
     Raises OverBudgetError.
     """
-    table = _table()
-    if line.too_long:
+    subject = _precision()
+    versions = image_versions(image) if subject.concerns(line) else None
+    if versions is None:
         return ()
-    if any(name in line.env for name in table.env) or any(map(table.flags.found_in, line.texts)):
-        return _find(image, line)
-    return ()
+    requirements = []
+    for framework, servers in subject.programs(versions, line):
+        line.budget.spend(len(line.commands.arguments.words))
+        values = _values(framework, line.commands.arguments, servers, line.env)
+        version = versions.get(framework.key)
+        requirements += [_requirement(framework, version, flag, values[flag]) for flag in values]
+    return tuple(requirement for requirement in requirements if requirement)
 
 
-def server_frameworks() -> Mapping[str, Framework]:
-    """Return the inference servers of the table by their keys."""
-    return _table().frameworks
-
-
-def image_frameworks(image: str) -> Collection[str] | None:
-    """Return the keys of the inference servers in an image name; None for another platform."""
+def image_versions(image: str) -> Mapping[str, Version | None] | None:
+    """Return the versions of frameworks in an image name, by their keys; None for another platform."""
     parsed = parse_image(image)
-    return _versions(parsed) if parsed else ()
+    return _versions(parsed) if parsed else {}
 
 
 def names_a_flag(line: str) -> bool:
     """Return whether a command line contains a flag or variable of the table."""
-    return _table().flags.found_in(line)
+    return _precision().flags.found_in(line)
 
 
-def _find(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
-    parsed = parse_image(image)
-    versions = _versions(parsed) if parsed else {}
-    if versions is None:
-        return ()
-    found, env, budget = line.commands, line.env, line.budget
-    lines = [(text_of(command), command) for command in found.scripts]
-    searched = "\n".join([text_of(found.arguments), *(text for text, _ in lines)])
-    frameworks = _table().frameworks
-    started = [key for key in frameworks if frameworks[key].command.search(searched)]
-    requirements = []
-    for key in started or list(versions)[:1]:
-        budget.spend(len(found.arguments.words) + _STEPS_OF_COMMAND * len(lines))
-        framework = frameworks[key]
-        servers = [command for text, command in lines if framework.command.search(text)]
-        servers = servers or [_of_image(command) for text, command in lines if _table().flags.found_in(text)]
-        values = _values(framework, found.arguments, servers, env)
-        requirements += [_requirement(framework, versions.get(key), flag, values[flag]) for flag in values]
-    return tuple(requirement for requirement in requirements if requirement)
+def flag_values(names: Collection[str], command: Command, switches: Collection[str] = ()) -> Values:
+    """Return the values of flags in one command: the last one of each, in the order of the command.
+
+    names: of the flags. switches: those without a value, which is empty.
+    """
+    values: Values = {}
+    for word, following in zip(command.words, [*command.words[1:], Word("")], strict=False):
+        name, equals, text = word.text.partition("=")
+        flag, certain = name.replace("_", "-"), word.certain and command.certain
+        if flag not in names:
+            continue
+        values.pop(flag, None)
+        if equals or flag in switches:
+            values[flag] = Value(text, word.text, certain)
+        else:
+            written = f"{word.text} {following.text}"
+            values[flag] = Value(following.text, written, certain and following.certain)
+    return values
 
 
 def _of_image(command: Command) -> Command:
@@ -190,11 +210,9 @@ def _of_image(command: Command) -> Command:
 @lru_cache(maxsize=4096)
 def _versions(image: Image) -> Mapping[str, Version | None] | None:
     """Return the frameworks in an image name, with their versions; None for another platform."""
-    if _table().other_platforms.search(image.short):
+    if re.search(frameworks_table()["other_platforms"], image.short):
         return None
-    frameworks = _table().frameworks
-    named = (key for key in frameworks if frameworks[key].image.search(image.short))
-    return {key: _version(frameworks[key], image) for key in named}
+    return {each.key: _version(each, image) for each in frameworks() if each.image.search(image.short)}
 
 
 def _version(framework: Framework, image: Image) -> Version | None:
@@ -204,7 +222,7 @@ def _version(framework: Framework, image: Image) -> Version | None:
 
 def _values(
     framework: Framework, arguments: Command, servers: Sequence[Command], env: Mapping[str, str]
-) -> _Values:
+) -> Values:
     """Return the values of flags of a container.
 
     If a script can start several servers, only flags with the same value in all of them: it is unknown which
@@ -216,40 +234,27 @@ def _values(
         for flag, value in first.items()
         if all(flag in other and other[flag].text == value.text for other in others)
     }
-    return {**by_all, **_parsed_flags(framework, arguments)}
+    return {**by_all, **_parsed(framework, arguments)}
 
 
-def _values_of(framework: Framework, command: Command, env: Mapping[str, str]) -> _Values:
+def _values_of(framework: Framework, command: Command, env: Mapping[str, str]) -> Values:
     """Return the values of flags of one command, those that variables set included."""
     given = {name: Word(env[name]) for name in framework.env.values() if name in env}
     given.update(command.env)
     by_env = {
-        flag: _Value(given[name].text, f"{name}={given[name].text}", given[name].certain and command.certain)
+        flag: Value(given[name].text, f"{name}={given[name].text}", given[name].certain and command.certain)
         for flag, name in framework.env.items()
         if name in given
     }
-    return {**by_env, **_parsed_flags(framework, command)}
+    return {**by_env, **_parsed(framework, command)}
 
 
-def _parsed_flags(framework: Framework, command: Command) -> _Values:
-    """Return the values of flags in one command; the last value is used, and a switch has an empty one."""
-    values = {}
-    for word, following in zip(command.words, [*command.words[1:], Word("")], strict=False):
-        name, equals, text = word.text.partition("=")
-        flag, certain = name.replace("_", "-"), word.certain and command.certain
-        if flag not in framework.rows:
-            continue
-        if equals or "" in framework.rows[flag]:
-            values[flag] = _Value(text, word.text, certain)
-        else:
-            values[flag] = _Value(
-                following.text, f"{word.text} {following.text}", certain and following.certain
-            )
-    return values
+def _parsed(framework: Framework, command: Command) -> Values:
+    return flag_values(framework.rows, command, [flag for flag, rows in framework.rows.items() if "" in rows])
 
 
 def _requirement(
-    framework: Framework, version: Version | None, flag: str, value: _Value
+    framework: Framework, version: Version | None, flag: str, value: Value
 ) -> FlagRequirement | None:
     key = value.text.lower()
     chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
@@ -279,24 +284,32 @@ def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagR
 
 
 @cache
-def _table() -> _Table:
-    table = read_table("precision")
-    frameworks = {key: _framework(entry, table["ways"]) for key, entry in table["frameworks"].items()}
-    env = tuple(dict.fromkeys(name for framework in frameworks.values() for name in framework.env.values()))
-    flags = {flag for framework in frameworks.values() for flag in framework.rows}
-    return _Table(
-        frameworks,
-        flags=FlagSearch((*flags, *env)),
-        env=env,
-        arguments=tuple(table["argument_variables"]),
-        other_platforms=re.compile(table["other_platforms"]),
+def frameworks_table() -> Any:
+    """Return the table as plain values, read once."""
+    return read_table("frameworks")
+
+
+@cache
+def frameworks() -> tuple[Framework, ...]:
+    """Return the frameworks of the table."""
+    return tuple(
+        _framework(key, entry, frameworks_table()["ways"])
+        for key, entry in frameworks_table()["frameworks"].items()
     )
 
 
-def _framework(entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
-    rules = entry["rules"]
+@cache
+def _precision() -> Subject:
+    found = tuple(each for each in frameworks() if each.rows)
+    env = frozenset(name for each in found for name in each.env.values())
+    return Subject(found, FlagSearch({*env, *(flag for each in found for flag in each.rows)}), env)
+
+
+def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
+    rules = entry.get("rules", ())
     read = entry.get("read", "")
     return Framework(
+        key=key,
         name=entry["name"],
         command=re.compile(entry["command"]),
         image=re.compile(entry.get("image", "(?!)")),
@@ -309,6 +322,7 @@ def _framework(entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) 
             for name in rule.get("flags") or rule["env"]
         },
         env={(rule.get("flags") or [name])[0]: name for rule in rules for name in rule.get("env", ())},
+        parallelism=entry.get("parallelism", {}),
     )
 
 

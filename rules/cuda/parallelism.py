@@ -1,28 +1,32 @@
-"""Number of GPUs that parallelism flags need in one container: data/parallelism.yaml, applied to commands.
-
-Frameworks and flags are data; this module multiplies.
-"""
+"""Number of GPUs that parallelism flags need in one container: data/frameworks.yaml, applied to commands."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from rules.cuda.command_line import CommandLine, FlagSearch, text_of
-from rules.cuda.framework_flags import image_frameworks, server_frameworks
-from rules.cuda.tables import Status, read_table
+from rules.cuda.framework_flags import (
+    Framework,
+    Subject,
+    Value,
+    Values,
+    flag_values,
+    frameworks,
+    frameworks_table,
+    image_versions,
+)
+from rules.cuda.tables import Status
 from rules.kube.shell_script import Command, Word
 
 # Digits of a number of GPUs. A longer one is a mistake of which nothing is known.
 _DIGITS: Final = 6
 # Different results of one container that are kept. A script seldom starts more servers.
 _MOST: Final = 8
-# Steps for each command of a script in which flags are searched.
-_STEPS_OF_COMMAND: Final = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,22 +49,11 @@ class Parallelism:
     splits_model: bool = False
 
 
-class _Value(NamedTuple):
-    """The value of a flag. number: None if it is none. written: as in the pod."""
-
-    text: str
-    number: int | None
-    written: str
-    certain: bool
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class _Framework:
-    """An entry of the table. numbers: the flags whose value is a number. elsewhere: values by flag."""
+class _Program:
+    """What the table says of a framework. elsewhere: values by flag. flags, env: all that it names."""
 
-    key: str
     name: str
-    command: re.Pattern[str]
     certain: bool
     factors: tuple[frozenset[str], ...]
     replicas: frozenset[str]
@@ -76,30 +69,20 @@ class _Framework:
     env: frozenset[str]
 
 
-@dataclass(frozen=True, slots=True)
-class _Table:
-    """data/parallelism.yaml. flags: finds its flags in a command line."""
-
-    frameworks: tuple[_Framework, ...]
-    flags: FlagSearch
-    env: frozenset[str]
-    multi_node: re.Pattern[str]
-
-
 def variables() -> frozenset[str]:
     """Return the names of the variables that say how many GPUs a program needs."""
-    return _table().env
+    return _subject().env
 
 
 def may_need(line: str) -> bool:
     """Return whether a command line may say how many GPUs a program needs."""
-    return _table().flags.found_in(line)
+    return _subject().flags.found_in(line)
 
 
 @cache
 def visible_devices() -> Mapping[str, frozenset[str]]:
     """Return the variables that may give a container other GPUs than it requests; values that give none."""
-    found = read_table("parallelism")["visible_devices"]
+    found = frameworks_table()["visible_devices"]
     return {name: frozenset(values) for name, values in found.items()}
 
 
@@ -117,7 +100,7 @@ class MultiNodeSigns(NamedTuple):
 @cache
 def multi_node_signs() -> MultiNodeSigns:
     """Return the signs of the table."""
-    table = read_table("parallelism")
+    table = frameworks_table()
     variables, domains, kinds = (table[f"multi_node_{name}"] for name in MultiNodeSigns._fields)
     return MultiNodeSigns(tuple(variables), frozenset(domains), frozenset(kinds))
 
@@ -127,13 +110,12 @@ def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
 
     Raises OverBudgetError.
     """
-    table = _table()
-    if line.too_long or not (
-        any(name in line.env for name in table.env) or any(map(table.flags.found_in, line.texts))
-    ):
+    subject = _subject()
+    named = image_versions(image) if subject.concerns(line) else None
+    if named is None:
         return ()
-    found = [each for each in _needed(table, image, line) if each]
-    several = any(table.multi_node.search(text) for text in line.texts)
+    found = [each for each in _needed(subject, named, line) if each]
+    several = any(_multi_node().search(text) for text in line.texts)
     return tuple(
         replace(
             each,
@@ -144,127 +126,98 @@ def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
     )
 
 
-def _needed(table: _Table, image: str, line: CommandLine) -> Iterator[Parallelism | None]:
-    """Yield what each program of a container needs."""
-    named = image_frameworks(image)
-    if named is None:
-        return
-    found, budget = line.commands, line.budget
-    arguments = text_of(found.arguments)
-    scripts = [(text_of(command), command) for command in found.scripts]
-    searched = "\n".join([arguments, *(text for text, _ in scripts)])
-    started = [each for each in table.frameworks if each.command.search(searched)]
-    for framework in started or [each for each in table.frameworks if each.key in named][:1]:
-        budget.spend(_STEPS_OF_COMMAND * len(scripts))
-        servers = [command for text, command in scripts if framework.command.search(text)]
-        if not servers and not started:
-            # Commands of an image whose name alone shows the framework: they may be other programs.
-            servers = [_uncertain(command) for text, command in scripts if table.flags.found_in(text)]
-        if servers or not scripts or framework.command.search(arguments):
+def _needed(subject: Subject, named: Collection[str], line: CommandLine) -> Iterator[Parallelism | None]:
+    """Yield what each program of a container needs. named: the frameworks in its image name."""
+    arguments, scripts = line.commands
+    for framework, commands in subject.programs(named, line):
+        started = framework.command.search(text_of(arguments))
+        servers = [each for each in commands if not started or framework.command.search(text_of(each))]
+        if servers or started or not scripts:
             for server in servers or [Command(())]:
-                budget.spend(len(server.words) + len(found.arguments.words))
-                yield _of(framework, line.env, (server, found.arguments))
+                line.budget.spend(len(server.words) + len(arguments.words))
+                yield _of(_program(framework), line.env, (server, arguments))
 
 
-def _uncertain(command: Command) -> Command:
-    return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
-
-
-def _of(framework: _Framework, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
+def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
     """Return what one program needs. env: of the container. parts: its command; a later value is used."""
-    values: dict[str, _Value] = {}
+    values: Values = {}
     given = {name: Word(env[name]) for name in framework.env if name in env}
     for command in parts:
         given.update({name: word for name, word in command.env.items() if name in framework.env})
         values |= {
-            name: _value(word.text, f"{name}={word.text}", word.certain) for name, word in given.items()
+            name: Value(word.text, f"{name}={word.text}", word.certain) for name, word in given.items()
         }
     for command in parts:
-        values.update(_flags(framework, command))
+        values |= flag_values(framework.flags, command)
     factors = [_first(values, names) for names in framework.factors]
-    known = [each for each in factors if each and each.number]
+    known = [each for each in factors if each and _number(each)]
     replicas, one = _first(values, framework.replicas), not framework.one_replica.isdisjoint(values)
     local = _first(values, framework.local)
-    if local and local.number == 0:  # an API server
+    if local and _number(local) == 0:  # an API server
         return None
-    copies = (
-        local if local and local.number else None if one or not (replicas and replicas.number) else replicas
-    )
-    written = [each for each in (*known, *([copies] if copies else [])) if (each.number or 1) > 1] or known
+    copies = local if local and _number(local) else None if one else replicas
+    if copies and not _number(copies):
+        copies = None
+    counted = [*known, *([copies] if copies else [])]
+    written = [each for each in counted if (_number(each) or 1) > 1] or known
     if not written:
         return None
     nodes: int | None = 1
     number = _first(values, framework.nodes)
     if number:
-        nodes = number.number
+        nodes = _number(number)
     elif any(_applies(values, flag, texts) for flag, texts in framework.elsewhere.items()):
         nodes = None
     return Parallelism(
         framework.name,
-        prod(each.number or 1 for each in (*known, *([copies] if copies else []))),
+        prod(_number(each) or 1 for each in counted),
         tuple(each.written for each in written),
         framework.certain and not copies and not one and all(each.certain for each in written),
         nodes if not (framework.per_node or local) else 1,
         framework.per_node,
         framework.exact
         and not one
-        and all(each is None or (each.number and each.certain) for each in (*factors, replicas, local))
+        and all(each is None or (_number(each) and each.certain) for each in (*factors, replicas, local))
         and framework.unless.isdisjoint(values),
         framework.splits_model,
     )
 
 
-def _first(values: Mapping[str, _Value], names: frozenset[str]) -> _Value | None:
+def _first(values: Values, names: frozenset[str]) -> Value | None:
     """Return the value of the flag that was written last, among those of one meaning."""
     found = [value for name, value in values.items() if name in names]
     return found[-1] if found else None
 
 
-def _applies(values: Mapping[str, _Value], flag: str, texts: frozenset[str]) -> bool:
+def _applies(values: Values, flag: str, texts: frozenset[str]) -> bool:
     value = values.get(flag)
     return value is not None and (not texts or value.text.lower().replace("_", "-") in texts)
 
 
-def _flags(framework: _Framework, command: Command) -> dict[str, _Value]:
-    """Return the values of flags in one command."""
-    values: dict[str, _Value] = {}
-    for word, following in zip(command.words, [*command.words[1:], Word("")], strict=False):
-        name, equals, text = word.text.partition("=")
-        flag, certain = name.replace("_", "-"), word.certain and command.certain
-        if flag not in framework.flags:
-            continue
-        values.pop(flag, None)  # so that the last one is last
-        if equals:
-            values[flag] = _value(text, word.text, certain)
-        else:
-            written = f"{word.text} {following.text}"
-            values[flag] = _value(following.text, written, certain and following.certain)
-    return values
-
-
-def _value(text: str, written: str, certain: bool) -> _Value:
-    valid = text.isascii() and text.isdigit() and len(text) <= _DIGITS
-    return _Value(text, int(text) if valid else None, written, certain)
+def _number(value: Value) -> int | None:
+    """Return the number of a value; None if it is none."""
+    valid = value.text.isascii() and value.text.isdigit() and len(value.text) <= _DIGITS
+    return int(value.text) if valid else None
 
 
 @cache
-def _table() -> _Table:
-    table = read_table("parallelism")
-    frameworks = tuple(_framework(key, entry) for key, entry in table["frameworks"].items())
-    numbers = {
-        flag for each in frameworks for names in (*each.factors, each.replicas, each.local) for flag in names
-    }
-    env = frozenset().union(*(each.env for each in frameworks))
-    return _Table(
-        frameworks,
-        flags=FlagSearch(numbers),
-        env=env,
-        multi_node=re.compile(table["multi_node"]),
+def _multi_node() -> re.Pattern[str]:
+    return re.compile(frameworks_table()["multi_node"])
+
+
+@cache
+def _subject() -> Subject:
+    found = tuple(each for each in frameworks() if each.parallelism)
+    programs = [*map(_program, found)]
+    numbers = frozenset().union(
+        *(names for each in programs for names in (*each.factors, each.replicas, each.local))
     )
+    return Subject(found, FlagSearch(numbers), frozenset().union(*(each.env for each in programs)))
 
 
-def _framework(key: str, entry: Mapping[str, Any]) -> _Framework:
-    server = server_frameworks().get(key)
+@cache
+def _program(framework: Framework) -> _Program:
+    entry = framework.parallelism
     factors = tuple(map(frozenset, entry["factors"].values()))
     elsewhere = {flag: frozenset(values) for flag, values in entry.get("elsewhere", {}).items()}
     groups = {
@@ -273,11 +226,9 @@ def _framework(key: str, entry: Mapping[str, Any]) -> _Framework:
     }
     names = frozenset(elsewhere).union(*factors, *groups.values())
     flags = frozenset(name for name in names if name.startswith("-"))
-    return _Framework(
-        key=key,
-        name=entry["name"] if server is None else server.name,
-        command=re.compile(entry["command"]) if server is None else server.command,
-        certain=Status(entry["status"]).certain and (server is None or server.certain),
+    return _Program(
+        name=framework.name,
+        certain=Status(entry["status"]).certain and framework.certain,
         factors=factors,
         elsewhere=elsewhere,
         per_node=entry.get("per_node", False),

@@ -31,8 +31,7 @@ TABLES = (
     "gpu_resources",
     "gpus",
     "images",
-    "parallelism",
-    "precision",
+    "frameworks",
     "runtime_modes",
     "toolkits",
 )
