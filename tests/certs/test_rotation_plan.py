@@ -252,7 +252,7 @@ class Rotation(RuleBasedStateMachine):
 TestRotation = Rotation.TestCase
 # Without Phase.explain, which takes minutes.
 TestRotation.settings = settings(
-    max_examples=EXAMPLES, stateful_step_count=30, phases=set(Phase) - {Phase.explain}
+    max_examples=EXAMPLES // 2, stateful_step_count=30, phases=set(Phase) - {Phase.explain}
 )
 
 
