@@ -94,7 +94,7 @@ def decide(
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
     if not out_of_scope(policy.workloads, request):
         try:
-            decision = _decide(_Shared(snapshot, request, now), document, recorder)
+            decision = _decide(snapshot, request, document, now, recorder)
         except OverBudgetError as error:
             decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
     if unchecked:
@@ -103,20 +103,24 @@ def decide(
 
 
 def _decide(
-    shared: _Shared, document: Mapping[str, Any], recorder: Callable[[Pod], DecisionRecorder]
+    snapshot: Snapshot,
+    request: AdmissionRequest,
+    document: Mapping[str, Any],
+    now: float,
+    recorder: Callable[[Pod], DecisionRecorder],
 ) -> Decision:
     """Return the decision without the cap; a denial has the patch of the pod, too."""
-    policy, request = shared.snapshot.policy, shared.request
+    policy = snapshot.policy
     workloads = policy.workloads
     found = workloads.pods_of(request.group, request.kind, document)
     if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
-        pipeline = Pipeline(shared, pod, recorder(pod))
+        pipeline = Pipeline(_Shared(snapshot, request, now), pod, recorder(pod))
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(shared, document, request.old_object or {}, recorder)
+        return _of_images(_Shared(snapshot, request, now), document, request.old_object or {}, recorder)
     pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
@@ -131,6 +135,7 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
+    shared = _Shared(snapshot, request, now)
     decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods.values()]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
