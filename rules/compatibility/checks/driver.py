@@ -7,6 +7,7 @@ docs/compatibility.md.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
@@ -53,6 +54,7 @@ _IN_IMAGE: Final = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
 # Results of requirements on kinds of nodes with older drivers, 1 KB each; characters of requirements.
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 8192
+_NO_TEXT: Final = Text()
 MISSING_CUDA: Final = Text("no label provides the driver's CUDA version", "没有标签提供驱动的 CUDA 版本")
 
 
@@ -181,7 +183,7 @@ def _find_older(key: _OlderKey) -> CheckResult:
     """
     policy, requirements, need, node = key
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
-    below = Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}")
+    below, newer_or_older = _below(driver, runtime)
     found = _outcome(policy, requirements, need, node)
     reason = Text(below.en + found.suffix.en, below.zh + found.suffix.zh)
     level, code = found.level, found.code
@@ -193,13 +195,21 @@ def _find_older(key: _OlderKey) -> CheckResult:
         level, reason = max(level, Level.UNKNOWN), Text(f"{below.en}: {how.en}", f"{below.zh}：{how.zh}")
     if not need.certain:
         level = min(level, Level.UNSTABLE)
-    remedy = Text()
-    if level is not Level.COMPATIBLE:
-        remedy = Text(
-            f"use an image with CUDA {driver} or older, or {newer_driver(runtime).en}",
-            f"改用 CUDA {driver} 或更旧的镜像，或{newer_driver(runtime).zh}",
-        )
+    remedy = _NO_TEXT if level is Level.COMPATIBLE else newer_or_older
     return CheckResult(level, reason, remedy, code, need.origin, found.setting)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _below(driver: CudaVersion, runtime: CudaVersion) -> tuple[Text, Text]:
+    """Return that a driver has an older CUDA version, and the fix."""
+    newer = newer_driver(runtime)
+    return (
+        Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}"),
+        Text(
+            f"use an image with CUDA {driver} or older, or {newer.en}",
+            f"改用 CUDA {driver} 或更旧的镜像，或{newer.zh}",
+        ),
+    )
 
 
 # A result is part of what is found on a kind of node, and of what node affinity requires.
@@ -220,13 +230,20 @@ class _Outcome(NamedTuple):
     setting: str = ""
 
 
+_RUNS_FORWARD: Final = _Outcome(
+    Level.COMPATIBLE,
+    Text(": it runs by forward compatibility (cuda-compat)", "：依靠前向兼容（cuda-compat）运行"),
+    Text("it runs by forward compatibility (cuda-compat)", "依靠前向兼容（cuda-compat）运行"),
+)
+_FAILS: Final = Text("it fails", "它会失败")
+
+
 def _outcome(
     policy: SharingPolicy, requirements: GpuRequirements, need: CudaRequirement, node: NodeCapabilities
 ) -> _Outcome:
     inside = libraries(policy, requirements, node)
     if inside.loaded and inside.supported:
-        how = Text("it runs by forward compatibility (cuda-compat)", "依靠前向兼容（cuda-compat）运行")
-        return _Outcome(Level.COMPATIBLE, Text(": " + how.en, "：" + how.zh), how)
+        return _RUNS_FORWARD
     if node.cuda and node.cuda >= oldest_of_major(need) and above_floor(node):
         return _older_minor(policy, requirements, node, inside)
     if inside.loaded is not False and inside.supported is not False:
@@ -234,17 +251,16 @@ def _outcome(
             return _without_known_libraries(policy)
         return _may_fail(_about_libraries(requirements, node, inside))
     may_have = requirements.cuda_compat in _IN_IMAGE or inside.loaded is None
-    why = _about_libraries(requirements, node, inside) if may_have and not policy.virtual else Text()
+    why = _about_libraries(requirements, node, inside) if may_have and not policy.virtual else _NO_TEXT
     # With libraries that may be loaded or not, it is one error or another.
     code = _INSUFFICIENT_DRIVER if inside.loaded is False else 0
     if inside.loaded and _is_consumer(node):
         code = _UNSUPPORTED_DEVICE
-    fails = Text("it fails", "它会失败")
-    if why == Text():
-        return _Outcome(Level.INCOMPATIBLE, why, fails, code)
+    if why is _NO_TEXT:
+        return _Outcome(Level.INCOMPATIBLE, why, _FAILS, code)
     reason, started = (
         Text("; " + why.en, "；" + why.zh),
-        Text(f"{fails.en}: {why.en}", f"{fails.zh}：{why.zh}"),
+        Text(f"{_FAILS.en}: {why.en}", f"{_FAILS.zh}：{why.zh}"),
     )
     return _Outcome(Level.INCOMPATIBLE, reason, started, code)
 
