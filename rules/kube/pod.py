@@ -106,9 +106,13 @@ class Container:
         return any(quantities.get(key) is not None for quantities in self._written)
 
     def request(self, key: str) -> Any:
-        """Return the request for a resource as the API server defaults it: if absent, it is the limit."""
-        value = self.requests.get(key)
-        return self.limits.get(key) if value is None else value
+        """Return what is requested of a resource; if the request is absent, it is the limit.
+
+        Of an extended resource the limit takes precedence: the API server denies another request.
+        """
+        first, second = (self.limits, self.requests) if "/" in key else (self.requests, self.limits)
+        value = first.get(key)
+        return second.get(key) if value is None else value
 
     def resource_path(self, field: str, key: str) -> Path:
         """Return the path of a resource; field: `limits` or `requests`."""

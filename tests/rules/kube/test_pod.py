@@ -179,17 +179,24 @@ def test_a_container_without_a_name_is_named_by_its_path() -> None:
 
 
 @pytest.mark.parametrize(
-    ("limits", "requests", "effective"),
-    [({}, {}, None), ({DEVICE: "2"}, {}, "2"), ({DEVICE: "2"}, {DEVICE: "1"}, "1"), ({}, {DEVICE: "1"}, "1")],
+    ("name", "limit", "request_", "effective"),
+    [
+        (DEVICE, None, None, None),
+        (DEVICE, "2", None, "2"),
+        (DEVICE, None, "1", "1"),
+        (DEVICE, "1", "2", "1"),
+        ("cpu", "2", None, "2"),
+        ("cpu", "2", "1", "1"),
+    ],
 )
-def test_an_absent_request_defaults_to_the_limit(
-    limits: dict[str, str], requests: dict[str, str], effective: str | None
+def test_the_limit_of_an_extended_resource_takes_precedence_over_its_request(
+    name: str, limit: str | None, request_: str | None, effective: str | None
 ) -> None:
-    """As in the API server."""
-    document = pod(container(limits, requests))
+    """The API server denies another request; a request of CPU or memory may be lower than the limit."""
+    document = pod(container({name: limit}, {name: request_}))
     (found,) = Pod(document, document).containers
 
-    assert effective == found.request(DEVICE)
+    assert effective == found.request(name)
 
 
 def _edited() -> tuple[Pod, Container]:

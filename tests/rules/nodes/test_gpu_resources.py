@@ -46,9 +46,10 @@ def test_a_container_requests_devices(limits: dict[str, Any], count: tuple[str, 
     assert count == requested(limits)
 
 
-def test_a_request_replaces_the_limit() -> None:
-    """As for the API server; the extended resource is counted once."""
+def test_a_resource_with_limit_and_request_is_counted_once() -> None:
+    """The limit, if both differ: the API server denies the request."""
     assert ("nvidia.com/gpu", 2) == requested({"nvidia.com/gpu": 2}, {"nvidia.com/gpu": 2})
+    assert ("nvidia.com/gpu", 1) == requested({"nvidia.com/gpu": 1}, {"nvidia.com/gpu": 2})
     assert ("nvidia.com/gpu", 3) == requested({}, {"nvidia.com/gpu": 3})
 
 
