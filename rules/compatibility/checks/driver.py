@@ -336,7 +336,7 @@ def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, insi
             "该节点的容器运行时不加载镜像中的 cuda-compat",
         )
     if _is_consumer(node):
-        return Text("cuda-compat does not support GeForce GPUs", "cuda-compat 不支持 GeForce GPU")
+        return Text("cuda-compat does not support consumer GPUs", "cuda-compat 不支持消费级 GPU")
     branch = branch_of(node)
     version = requirements.cuda.version if requirements.cuda else None
     if inside.supported is False:

@@ -165,7 +165,7 @@ def test_a_geforce_that_an_image_with_compatibility_libraries_admits_is_unknown(
     decision = decided(cluster("RTX 4090/535"), gpu_pod("nvidia/cuda:12.4.1-runtime-ubuntu22.04"))
 
     assert decision.allowed
-    assert "it may fail: cuda-compat does not support GeForce GPUs" in decision.warnings[0]
+    assert "it may fail: cuda-compat does not support consumer GPUs" in decision.warnings[0]
 
 
 def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> None:

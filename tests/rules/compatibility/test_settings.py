@@ -331,7 +331,7 @@ def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
 
     assert not decided(t4, annotated({CUDA: "13.0"})).allowed
     assert ["t4-0"] == admitted_to(t4, declared)
-    assert "cuda-compat does not support GeForce GPUs: CUDA_ERROR_COMPAT" in decided(card, declared).message
+    assert "cuda-compat does not support consumer GPUs: CUDA_ERROR_COMPAT" in decided(card, declared).message
     assert ["the driver has CUDA 12.2, below 13.0: it runs by forward compatibility (cuda-compat)"] == [
         note.en for note in decided(t4, declared).notes
     ]

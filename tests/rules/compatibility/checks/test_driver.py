@@ -323,8 +323,8 @@ def test_libraries_are_loaded_from_the_loader_path_or_by_the_container_runtime(
         ),
         (A100, "575.57.08", True, (Level.UNKNOWN, "cuda-compat may not support this GPU and driver", "")),
         (A100, "530.30.02", None, (Level.INCOMPATIBLE, "does not support driver branch 530", "")),
-        (RTX, "570.26", True, (Level.INCOMPATIBLE, "does not support GeForce GPUs", UNSUPPORTED)),
-        (RTX, "570.26", None, (Level.INCOMPATIBLE, "does not support GeForce GPUs", "")),
+        (RTX, "570.26", True, (Level.INCOMPATIBLE, "does not support consumer GPUs", UNSUPPORTED)),
+        (RTX, "570.26", None, (Level.INCOMPATIBLE, "does not support consumer GPUs", "")),
         (RTX, "570.26", False, (Level.INCOMPATIBLE, "does not load the image's cuda-compat", LOW)),
     ],
 )
@@ -345,8 +345,8 @@ def test_an_older_major_needs_libraries_that_are_loaded_and_supported(
 @pytest.mark.parametrize(
     ("setting", "loads", "level", "words"),
     [
-        (Level.COMPATIBLE, True, Level.UNKNOWN, "does not support GeForce GPUs"),
-        (Level.COMPATIBLE, None, Level.UNKNOWN, "does not support GeForce GPUs"),
+        (Level.COMPATIBLE, True, Level.UNKNOWN, "does not support consumer GPUs"),
+        (Level.COMPATIBLE, None, Level.UNKNOWN, "does not support consumer GPUs"),
         (Level.COMPATIBLE, False, Level.COMPATIBLE, "supports with limits"),
         (Level.INCOMPATIBLE, None, Level.INCOMPATIBLE, "supports with limits"),
     ],
