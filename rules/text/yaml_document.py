@@ -56,8 +56,13 @@ _TEMPLATE: Final = "; {{ is template syntax: render the template first"
 _INDENTATION: Final = "; check the indentation"
 _HINTS: Final = (
     ("did not find expected key", _INDENTATION),
+    ("expected '-' indicator", _INDENTATION),
     ("expected <block end>", _INDENTATION),
     ("mapping values are not allowed", f"{_INDENTATION}, and quote a value that contains `: `"),
+    ("while parsing a flow", "; close each [ and {, and quote a value that begins with one"),
+    ("cannot start any token", "; quote a value that begins with @, ` or %"),
+    ("quoted scalar", "; close the quote"),
+    ("undefined alias", "; quote a value that begins with *"),
 )
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # in YAML 1.1 a leading zero is enough

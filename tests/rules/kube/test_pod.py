@@ -400,7 +400,10 @@ def test_a_configuration_adds_kinds_and_paths() -> None:
         ("x.io: {Job: [a]}\nx.io: {Job: [a]}", "k.yaml:2:1: duplicate key 'x.io': remove one of them"),
         (
             "x.io: {Job: [a]",
-            "k.yaml:2:1: not YAML: while parsing a flow mapping did not find expected ',' or '}'",
+            (
+                "k.yaml:2:1: not YAML: while parsing a flow mapping did not find expected ',' or '}'; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
         ),
     ],
 )

@@ -508,7 +508,7 @@ def test_an_error_in_a_resource_rule_has_its_location(old: str, new: str, errors
             [
                 (
                     "17:5: data.validations: not YAML: while parsing a flow node did not find expected"
-                    " node content"
+                    " node content; close each [ and {, and quote a value that begins with one"
                 )
             ],
         ),
@@ -861,7 +861,7 @@ def test_blank_validations_are_empty() -> None:
         (
             'env:\n        - {name: A, value: "1"}',
             "env: *variables",
-            ["14:12: data[rule.yaml]: not YAML: found undefined alias"],
+            ["14:12: data[rule.yaml]: not YAML: found undefined alias; quote a value that begins with *"],
         ),
         (
             "    inject:",

@@ -199,7 +199,38 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("a: [", "f:2:1: not YAML: while parsing a flow node did not find expected node content"),
+        (
+            "a: [",
+            (
+                "f:2:1: not YAML: while parsing a flow node did not find expected node content; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
+        ),
+        (
+            "a: {b: 1",
+            (
+                "f:2:1: not YAML: while parsing a flow mapping did not find expected ',' or '}'; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
+        ),
+        (
+            "a: @x",
+            (
+                "f:1:4: not YAML: while scanning for the next token found character that cannot start any "
+                "token; quote a value that begins with @, ` or %"
+            ),
+        ),
+        (
+            'a: "b',
+            "f:1:6: not YAML: while scanning a quoted scalar found unexpected end of stream; close the quote",
+        ),
+        (
+            "- a\nb: 1",
+            (
+                "f:2:1: not YAML: while parsing a block collection did not find expected '-' indicator; "
+                "check the indentation"
+            ),
+        ),
         (
             "a: b: c",
             (
@@ -214,7 +245,7 @@ def test_duplicate_keys_are_listed_below_a_path() -> None:
                 "check the indentation"
             ),
         ),
-        ("a: *b", "f:1:4: not YAML: found undefined alias"),
+        ("a: *b", "f:1:4: not YAML: found undefined alias; quote a value that begins with *"),
         (
             "a:\n\tb: 1",
             (
@@ -369,10 +400,19 @@ def test_a_document_in_a_string_keeps_its_locations_in_the_file(
     [
         (
             "|\n    a: 1\n    b: [",
-            "f:8:5: not YAML: while parsing a flow node did not find expected node content",
+            (
+                "f:8:5: not YAML: while parsing a flow node did not find expected node content; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
         ),
         ("|\n    a: 1\n    ? [b]", "f:7:7: expected a string as key"),
-        ('"a: ["', "f:5:14: not YAML: while parsing a flow node did not find expected node content"),
+        (
+            '"a: ["',
+            (
+                "f:5:14: not YAML: while parsing a flow node did not find expected node content; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
+        ),
         ('""', "f:5:14: expected one YAML document, got none"),
         ("|\n    a: 1\n    ---\n    b: 2", "f:5:14: expected one YAML document, got 2"),
     ],
@@ -458,8 +498,8 @@ def test_anchors_are_read_anywhere(text: str, value: Any) -> None:
     ("text", "error"),
     [
         ("a: &a 1\nb: &a 2", "f:2:4: not YAML: found duplicate anchor"),
-        ("a: &a 1\n---\nb: *a", "f:3:4: not YAML: found undefined alias"),
-        ("*a : 1", "f:1:1: not YAML: found undefined alias"),
+        ("a: &a 1\n---\nb: *a", "f:3:4: not YAML: found undefined alias; quote a value that begins with *"),
+        ("*a : 1", "f:1:1: not YAML: found undefined alias; quote a value that begins with *"),
         ("a: &a [1]\n*a : 1", "f:1:4: expected a string as key"),
         ("a: &a [{b: *a}]", "f:1:8: nested deeper than 200 levels"),
     ],

@@ -257,7 +257,10 @@ def test_an_error_in_one_object_does_not_hide_the_results_of_others(tmp_path: Pa
 
     assert (2, 1) == (result.exit_code, len(_objects(result)))
     assert [
-        f"error: {path}:2:1: not YAML: while parsing a flow node did not find expected node content",
+        (
+            f"error: {path}:2:1: not YAML: while parsing a flow node did not find expected node content; "
+            "close each [ and {, and quote a value that begins with one"
+        ),
         f"error: {path}:3: spec.containers: expected a list, got a number",
         f"error: {path}:5: expected a Kubernetes object with apiVersion and kind",
     ] == result.stderr.splitlines()
@@ -276,6 +279,22 @@ def test_wrong_usage_exits_with_2_and_prints_the_reason(arguments: list[str], me
     result = _preview(*arguments, input="{}")
 
     assert (2, f"{message}\n") == (result.exit_code, result.stderr)
+
+
+@pytest.mark.parametrize(
+    ("file", "fix"),
+    [("pods.yaml", " – did you mean 'pod.yaml'?"), ("other", "; the path is relative to {folder}")],
+)
+def test_a_missing_file_is_reported_with_what_to_do(
+    file: str, fix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A similar name in its folder, or the folder that the path starts in."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "pod.yaml").write_text("{}", "utf-8")
+    result = _preview("-f", file)
+
+    expected = f"error: {file}: No such file or directory{fix.format(folder=tmp_path)}\n"
+    assert (2, expected) == (result.exit_code, result.stderr)
 
 
 def test_a_file_without_objects_is_reported(tmp_path: Path) -> None:

@@ -348,7 +348,13 @@ def test_every_error_of_a_file_is_reported_with_its_position_and_a_suggestion(tm
             "kind: RuleTests\n",
             ":1:7: kind: expected kind: RuleTest, got RuleTests – did you mean 'RuleTest'?",
         ),
-        ("kind: [\n", ":2:1: not YAML: while parsing a flow node did not find expected node content"),
+        (
+            "kind: [\n",
+            (
+                ":2:1: not YAML: while parsing a flow node did not find expected node content; "
+                "close each [ and {, and quote a value that begins with one"
+            ),
+        ),
     ],
 )
 def test_a_file_without_cases_is_an_error(tmp_path: Path, text: str, message: str) -> None:

@@ -6,12 +6,15 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
 import rules
 from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
+from rules.schema.errors import did_you_mean
 from rules.schema.loader import Source
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Text
@@ -45,6 +48,8 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
+# Names in a folder with which that of a missing file is compared.
+_COMPARED: Final = 1_000
 # Files of nodes that a message names.
 _MOST_NAMES: Final = 2
 
@@ -266,7 +271,19 @@ def read_file(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise BadInputError(f"{file}: {error.strerror or error}") from None
+        fix = _where(file) if isinstance(error, FileNotFoundError) else ""
+        raise BadInputError(f"{file}: {error.strerror or error}{fix}") from None
+
+
+def _where(missing: Path) -> str:
+    """Return a similar name in the folder of a missing file, or the folder that its path starts in."""
+    try:
+        names = [path.name for path in islice(missing.parent.iterdir(), _COMPARED)]
+    except OSError:
+        names = []
+    if similar := get_close_matches(missing.name, names, n=1):
+        return did_you_mean(similar[0]).en
+    return "" if missing.is_absolute() else f"; the path is relative to {Path.cwd()}"
 
 
 def _decode(content: bytes, name: str, *, lenient: bool) -> str:
