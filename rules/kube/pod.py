@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import ObjectError, Recorder
+from rules.kube.names import is_extended_resource
 from rules.kube.quantity import is_zero
 from rules.text.paths import Path, field_path
 
@@ -110,7 +111,9 @@ class Container:
 
         Of an extended resource the limit takes precedence: the API server denies another request.
         """
-        first, second = (self.limits, self.requests) if "/" in key else (self.requests, self.limits)
+        first, second = self.requests, self.limits
+        if is_extended_resource(key):
+            first, second = second, first
         value = first.get(key)
         return second.get(key) if value is None else value
 

@@ -217,6 +217,15 @@ def test_a_request_that_is_not_a_quantity_differs_from_the_limit() -> None:
     ]
 
 
+def test_a_request_that_is_not_the_limit_is_not_validated() -> None:
+    """The request is denied as such, and nothing more is said of it."""
+    rules = policy(resource_rule(validations=[{"expression": "value > 1"}]))
+
+    assert [f"spec.containers[0].resources.requests[{DEVICE}]"] == refused_at(
+        decision(rules, pod(container({DEVICE: "2"}, {DEVICE: "1"})))
+    )
+
+
 def test_a_default_is_validated_like_a_value_of_the_user() -> None:
     """It may violate the validations of its rule."""
     rule = resource_rule(defaultValue="7", validations=[{"expression": "value <= 5"}])

@@ -187,12 +187,13 @@ def test_a_container_without_a_name_is_named_by_its_path() -> None:
         (DEVICE, "1", "2", "1"),
         ("cpu", "2", None, "2"),
         ("cpu", "2", "1", "1"),
+        ("a.kubernetes.io/device", "2", "1", "1"),
     ],
 )
 def test_the_limit_of_an_extended_resource_takes_precedence_over_its_request(
     name: str, limit: str | None, request_: str | None, effective: str | None
 ) -> None:
-    """The API server denies another request; a request of CPU or memory may be lower than the limit."""
+    """The API server denies another request; a request of any other resource may be lower than the limit."""
     document = pod(container({name: limit}, {name: request_}))
     (found,) = Pod(document, document).containers
 
