@@ -34,7 +34,7 @@ def permitted(decision: Decision, language: Language) -> Decision:
         replace(each, action=mildest(each.action, Action.WARN)) for each in decision.violations
     )
     warnings = dict.fromkeys((*warning_lines(language, violations), *decision.warnings))
-    return replace(decision, allowed=True, message="", violations=violations, warnings=tuple(warnings))
+    return decision._replace(allowed=True, message="", violations=violations, warnings=tuple(warnings))
 
 
 def capped(decision: Decision, cap: Action, language: Language, *, mutating: bool) -> Decision:
@@ -44,7 +44,7 @@ def capped(decision: Decision, cap: Action, language: Language, *, mutating: boo
     nothing but audit annotations. mutating: whether the answer may have a patch.
     """
     if cap is Action.DENY:
-        return replace(decision, patch=()) if decision.patch and not decision.allowed else decision
+        return decision._replace(patch=()) if decision.patch and not decision.allowed else decision
     withheld, audit = None, {**decision.audit}
     violations = tuple(
         replace(each, action=mildest(each.action, cap), rule_action=each.action)
@@ -55,9 +55,9 @@ def capped(decision: Decision, cap: Action, language: Language, *, mutating: boo
     if cap is Action.DRYRUN:
         if decision.patch and mutating and not withheld:
             withheld = Effect.PATCH
-        audit, decision = _of_dry_run(audit), replace(decision, notices=(), warnings=(), patch=())
+        audit, decision = _of_dry_run(audit), decision._replace(notices=(), warnings=(), patch=())
     audit[CAP_ANNOTATION] = f"{cap.value}, would {withheld.value}" if withheld else cap.value
-    return replace(decision, violations=violations, audit=audit, withheld=withheld)
+    return decision._replace(violations=violations, audit=audit, withheld=withheld)
 
 
 def _of_dry_run(audit: dict[str, str]) -> dict[str, str]:

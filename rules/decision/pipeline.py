@@ -98,7 +98,7 @@ def decide(
         except OverBudgetError as error:
             decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
     if unchecked:
-        decision = replace(decision, not_checked=(*unchecked, *decision.not_checked))
+        decision = decision._replace(not_checked=(*unchecked, *decision.not_checked))
     return capped(decision, policy.enforcement, policy.language, mutating=mutating)
 
 

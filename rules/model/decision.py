@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
@@ -16,6 +17,7 @@ from rules.text.i18n import Language, Text
 CAP_ANNOTATION: Final = "enforcement-action"
 # Characters of the place in a malformed object: with four bytes each, a warning of the API server holds them.
 _MAX_DETAIL: Final = 1000
+_NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
 
 
@@ -136,8 +138,7 @@ def audit_list(violations: Iterable[Violation]) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(NamedTuple):
     """The answer to a request.
 
     message: of a denial, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
@@ -155,7 +156,7 @@ class Decision:
     notices: tuple[AdmissionWarning, ...] = ()
     warnings: tuple[str, ...] = ()
     patch: tuple[Operation, ...] = ()
-    audit: Mapping[str, str] = field(default_factory=dict)
+    audit: Mapping[str, str] = _NO_ANNOTATIONS
     rules: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
     notes: tuple[Text, ...] = ()

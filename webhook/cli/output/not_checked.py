@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from typing import Final
 
 from rules import Decision, Language
@@ -24,7 +23,7 @@ def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
         NotChecked(path, NO_NODES_FOUND if reason is NO_NODES else reason)
         for path, reason in decision.not_checked
     )
-    return replace(decision, not_checked=found)
+    return decision._replace(not_checked=found)
 
 
 def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, str]]:
