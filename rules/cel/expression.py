@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -81,16 +81,16 @@ class Expression:
         """The names in its text that may be those of resources."""
         return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
 
-    def __call__(self, value_of: Callable[[str], Any]) -> bool:
+    def __call__(self, inputs: Mapping[str, Any]) -> bool:
         """Evaluate. Raises ExpressionError.
 
-        value_of: returns an input: `value`, `limits`, `requests` (quantities as written), or a member of
-        `container` or `pod` such as `container.env`; see `rules.cel.variables.INPUTS`.
+        inputs: by name, of which only those are read that it names: `value`, `limits`, `requests` (quantities
+        as written), or a member of `container` or `pod` such as `container.env`; see
+        `rules.cel.variables.INPUTS`.
         """
         values: tuple[Any, ...] = ()
         for name, pick in self._pickers:  # three at most, nearly always
-            value = value_of(name)
-            values += (pick(value) if pick else value,)
+            values += (pick(inputs[name]) if pick else inputs[name],)
         try:
             return self._result(values)
         except TypeError:  # a quantity that has no hash

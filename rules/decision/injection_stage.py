@@ -49,7 +49,7 @@ def unmet(match: Match, inputs: ContainerInputs) -> Unmet | None:
             return piece
     if match.images and not match.image(spellings(inputs.container.image)):
         return MatchPart.IMAGES
-    return match.unmet_condition(inputs.__getitem__) if match.conditions else None
+    return match.unmet_condition(inputs) if match.conditions else None
 
 
 def spellings(image: str) -> tuple[str, ...]:

@@ -141,7 +141,7 @@ def _messages(rule: ResourceRule) -> _Found:
 def _fails(expression: Expression, values: Mapping[str, Any]) -> Text | None:
     """Return how an expression fails for values, or None if it is true."""
     try:
-        return None if expression(values.__getitem__) else _IS_FALSE
+        return None if expression(values) else _IS_FALSE
     except ExpressionError as error:
         return Text(f"fails ({error})", f"出错（{error.text.zh or error}）")
 

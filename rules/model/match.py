@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -80,7 +80,7 @@ class Match:
         """Return whether it matches an image, given each spelling of its reference."""
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
-    def unmet_condition(self, value_of: Callable[[str], Any]) -> Expression | None:
+    def unmet_condition(self, inputs: Mapping[str, Any]) -> Expression | None:
         """Return the first condition that is false, or None.
 
         Raises ExpressionError if one cannot be evaluated and none is false.
@@ -88,7 +88,7 @@ class Match:
         failed: ExpressionError | None = None
         for condition in self.conditions:
             try:
-                if not condition(value_of):
+                if not condition(inputs):
                     return condition
             except ExpressionError as error:
                 failed = failed or error

@@ -162,10 +162,10 @@ def test_the_first_false_condition_is_returned() -> None:
     match = Match(("a/b",), conditions=conditions)
 
     assert [None, conditions[1], conditions[0], None] == [
-        match.unmet_condition({"container.name": "a", "pod.namespace": "team"}.__getitem__),
-        match.unmet_condition({"container.name": "a", "pod.namespace": "other"}.__getitem__),
-        match.unmet_condition({"container.name": "b"}.__getitem__),
-        Match(("a/b",)).unmet_condition(str),
+        match.unmet_condition({"container.name": "a", "pod.namespace": "team"}),
+        match.unmet_condition({"container.name": "a", "pod.namespace": "other"}),
+        match.unmet_condition({"container.name": "b"}),
+        Match(("a/b",)).unmet_condition({}),
     ]
 
 
@@ -182,7 +182,7 @@ def test_a_false_condition_wins_over_one_that_fails(sources: list[str], unmet: s
     """In any order. Only if none is false, the first error counts."""
     match = Match(("a/b",), conditions=tuple(Expression(each, CONDITION_VARIABLES) for each in sources))
     try:
-        condition = match.unmet_condition({"container.name": "a", "limits": {}}.__getitem__)
+        condition = match.unmet_condition({"container.name": "a", "limits": {}})
         found = condition and condition.source
     except ExpressionError as error:
         found = str(error)
