@@ -125,9 +125,9 @@ def _decide(
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods.values() if pod.users or pod.claimers]
     if recorder is DecisionRecorder:  # any other one shows them, too
+        if not users:
+            return ALLOWED
         pods = {pod.path: pod for pod in users}
-    if not pods:
-        return ALLOWED
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object)
         changed = _changed({path: found[path][0] for path in pods}, before)
@@ -200,6 +200,7 @@ class Pipeline:
         self._pod = pod
         self._recorder = recorder
         self._not_checked: list[NotChecked] = []
+        self._inputs: dict[Container, ContainerInputs] = {}
 
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
@@ -313,19 +314,18 @@ class Pipeline:
             return
         policy = self._policy
         inventory = self._inventory
-        compared = [each for each in required if each[1].rule.sharing.cuda]
+        compared = [pair for pair in required if pair[1].rule.sharing.cuda]
         if compared and not (inventory.everything or inventory.declared.pools or policy.prospects):
             self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
-        else:
-            unknown = [each for each, found in compared if found.requirements.cuda_unknown]
+        elif unknown := [container for container, need in compared if need.requirements.cuda_unknown]:
             self._not_checked += [
-                NotChecked(field_path((*each.path, "image")), UNKNOWN_CUDA)
-                for each in [*dict.fromkeys(unknown)][: not_checked.MOST]
+                NotChecked(field_path((*container.path, "image")), UNKNOWN_CUDA)
+                for container in [*dict.fromkeys(unknown)][: not_checked.MOST]
             ]
         result = evaluate(
             required,
             self._pod,
-            self._inventory,
+            inventory,
             policy.language,
             policy.prospects,
             comparisons=self._shared.comparisons,
@@ -394,7 +394,7 @@ class Pipeline:
         found: list[R] = []
         if not rules:
             return found
-        inputs = ContainerInputs(container, self._pod, self._request.namespace)
+        inputs = self._inputs_of(container)
         recorder, exemption_of = self._recorder, self._exemptions.of
         for rule in rules:
             obstacle: Obstacle | None
@@ -416,6 +416,14 @@ class Pipeline:
                 found.append(rule)
         return found
 
+    def _inputs_of(self, container: Container) -> ContainerInputs:
+        """Return the inputs of expressions about a container after the edits so far."""
+        inputs = self._inputs.get(container)
+        if inputs is None or inputs.edits != len(self._pod.recorder.edits):
+            inputs = ContainerInputs(container, self._pod, self._request.namespace)
+            self._inputs[container] = inputs
+        return inputs
+
     def _record_injection(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
         self._recorder.record_edits(rule, done)
         if rule.action is InjectionAction.DRYRUN or not done:
@@ -426,9 +434,9 @@ class Pipeline:
                 self._recorder.record_findings((), hidden, container)
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
-        language, namespace = self._policy.language, self._request.namespace
+        inputs, inventory = self._inputs_of(container), self._inventory
         for result in resource_stage.validate(
-            rules, container, self._pod, namespace, language, offered=lambda: self._inventory.resources
+            rules, inputs, self._policy.language, lambda: inventory.resources
         ):
             self._recorder.record_findings(result.violations, result.warnings, container)
 

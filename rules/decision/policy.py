@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from copy import copy
 from typing import Final, NamedTuple, TypeVar
 
@@ -120,16 +120,21 @@ class Policy:
     def _is_named(self, name: str) -> bool:
         return bool(self._groups.find(name)) or name in self._named or is_network_device(name)
 
-    def not_checked(self, names: Names, comparisons: Comparisons) -> Iterator[tuple[str, str]]:
-        """Yield the extended resources that no rule is for, each with the one that it may be meant to be.
+    def not_checked(self, names: Names, comparisons: Comparisons) -> list[tuple[str, str]]:
+        """Return the extended resources that no rule is for, each with the one that it may be meant to be.
 
         A glob of other resources may match a misspelt name. comparisons: those of the object; a name that
         they do not admit is not compared with those of rules.
         """
-        for name in self.plan_for(names).unnamed:
-            meant = self.correction_of(name) if comparisons.admits(name) else ""
-            if meant or not (self._injections.find(name) or self._compatibility.find(name)):
-                yield name, meant
+        unnamed = self.plan_for(names).unnamed
+        if not unnamed:
+            return []
+        meant = {name: self.correction_of(name) for name in unnamed if comparisons.admits(name)}
+        return [
+            (name, meant.get(name, ""))
+            for name in unnamed
+            if meant.get(name) or not (self._injections.find(name) or self._compatibility.find(name))
+        ]
 
     def _correction_of(self, name: str) -> str:
         """Return the key of a rule that a resource name is almost equal to, or an empty string."""

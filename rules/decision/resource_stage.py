@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from itertools import islice
 from typing import Final, NamedTuple
@@ -11,7 +11,7 @@ from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
 from rules.decision.cel_inputs import ContainerInputs
 from rules.kube.names import is_extended_resource
-from rules.kube.pod import Container, Pod
+from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import (
@@ -54,8 +54,8 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
     follow the limit. The default is for a container without limit and request of the resource.
     """
     done = []
-    absent = container.limits.get(rule.key) is None and container.requests.get(rule.key) is None
-    if rule.limits is not LimitsPolicy.DISABLED and rule.default and absent:
+    has_default = rule.default and rule.limits is not LimitsPolicy.DISABLED
+    if has_default and container.request(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
         done.append(f"{container.name}: {LIMITS} {rule.key}")
     for key in _keys(rule, container):
@@ -76,40 +76,47 @@ def requests(rule: ResourceRule, container: Container) -> bool:
     return any(container.limits.get(key) and key in container.names for key in _keys(rule, container))
 
 
-def validate(  # noqa: PLR0913 - the first four are what it depends on
+def validate(
     rules: Iterable[ResourceRule],
-    container: Container,
-    pod: Pod,
-    namespace: str,
+    inputs: ContainerInputs,
     language: Language,
-    *,
     offered: Offered = frozenset,
 ) -> list[ResourceRuleResult]:
     """Return what each rule finds in a container that uses its group, for those that find something.
 
     The last one is of the API server, for what no rule denies. offered: returns the resources of the nodes.
     """
-    inputs = ContainerInputs(container, pod, namespace)
-    checks = [_ResourceRuleCheck(rule, inputs, language, offered).run() for rule in rules]
-    denied = {each.path for check in checks for each in check.violations if each.action is Action.DENY}
-    faults = list(_of_api_server(container, language, offered, partial=pod.partial))
-    left = tuple(each for each in faults if each.path not in denied)
-    return [each for each in (*checks, ResourceRuleResult(left, ())) if each.violations or each.warnings]
+    results = [_ResourceRuleCheck(rule, inputs, language, offered).run() for rule in rules]
+    if faults := _of_api_server(inputs.container, language, offered, partial=inputs.pod.partial):
+        denied = {
+            violation.path
+            for result in results
+            for violation in result.violations
+            if violation.action is Action.DENY
+        }
+        if left := tuple([violation for violation in faults if violation.path not in denied]):
+            results.append(ResourceRuleResult(left, ()))
+    return [result for result in results if result.violations or result.warnings]
 
 
 def _of_api_server(
     container: Container, language: Language, offered: Offered, *, partial: bool
-) -> Iterator[Violation]:
-    """Yield what the API server rejects of extended resources, whatever rules there are.
+) -> list[Violation]:
+    """Return what the API server rejects of extended resources, whatever rules there are.
 
     What is no quantity is left to it. partial: a controller may add the limits.
     Source: `validateResourceRequirements` of
     https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
     """
-    for key in filter(is_extended_resource, dict.fromkeys((*container.limits, *container.requests))):
-        limit, request = container.limits.get(key), container.requests.get(key)
-        if isinstance(limit, str) and limit.isdecimal() and request in (None, limit):
+    violations: list[Violation] = []
+    limits, requests = container.limits, container.requests
+    for key in limits if limits == requests else {**limits, **requests}:
+        limit = limits.get(key)
+        if "/" not in key or (isinstance(limit, str) and limit.isdecimal() and requests.get(key) == limit):
             continue  # a whole number without a unit, as most are
+        if not is_extended_resource(key):
+            continue
+        request = requests.get(key)
         faults = [(LIMITS, limit, *_wrong_value(key, limit, offered))]
         if request is not None and not _same(limit, request):
             if limit is not None:
@@ -123,7 +130,8 @@ def _of_api_server(
                 fix = messages.WHOLE_OR_SHARE if shares else None
                 said = messages.violation(language, words, messages.API_SERVER, facts, fix)
                 path = str(facts["path"])
-                yield Violation(API_SERVER, Action.DENY, path, *said, language, basis=Basis.FACT)
+                violations.append(Violation(API_SERVER, Action.DENY, path, *said, language, basis=Basis.FACT))
+    return violations
 
 
 def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages.Words | None, str]:
@@ -143,7 +151,8 @@ def _facts(
     """Return what the texts of a violation name. field: `limits` or `requests`."""
     if found.get("found") is not None and not container.writes(key):
         found["found"] = messages.THE_DEFAULT.in_language(language).format(found=found["found"])
-    path, limit_path = (field_path(container.resource_path(each, key)) for each in (field, LIMITS))
+    path = field_path(container.resource_path(field, key))
+    limit_path = path if field == LIMITS else field_path(container.resource_path(LIMITS, key))
     return {**found, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
 
 
@@ -263,7 +272,7 @@ class _ResourceRuleCheck:
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
-                passed = validation.expression(self._inputs.__getitem__)
+                passed = validation.expression(self._inputs)
             except ExpressionError as error:
                 self._not_evaluated(field, key, quantity, validation, error)
                 continue
@@ -343,7 +352,7 @@ class _ResourceRuleCheck:
         inputs = ContainerInputs(self._container, self._inputs.pod, self._inputs.namespace)
         inputs.set_value(int(value))
         try:
-            satisfied = all(each.expression(inputs.__getitem__) for each in self._rule.validations)
+            satisfied = all(each.expression(inputs) for each in self._rule.validations)
         except ExpressionError:
             return None
         return int(value) if satisfied else None

@@ -15,6 +15,7 @@ from rules.kube.quantity import is_zero
 from rules.text.paths import Path, field_path
 
 _NOTHING: Final[dict[str, Any]] = {}
+_NOT_ZERO: Final = "1"
 _ALL_TAINTS: Final = [{"operator": "Exists"}]
 # Characters of a container's name in messages; the API server accepts 63. A longer one is shown by its path.
 _MAX_NAME: Final = 253
@@ -46,14 +47,15 @@ class Container:
 
     path: its path in the object. limits, requests: resource name to quantity as written; read only.
     names: the resource names of its limits, then of its requests; a quantity of 0 requests nothing.
+    is_user: it names an extended resource, also with a quantity of 0.
     """
 
     __slots__ = (
         "_recorder",
         "_resources",
         "_variables",
-        "_written",
         "image",
+        "is_user",
         "kind",
         "limits",
         "name",
@@ -85,14 +87,23 @@ class Container:
         self.limits: Mapping[str, Any] = _NOTHING
         self.requests: Mapping[str, Any] = _NOTHING
         self.names: tuple[str, ...] = ()
+        self.is_user = False
         if resources := _member(raw, path, "resources", dict):
             path = (*path, resources_field)
             self.limits = _member(resources, path, "limits", dict)
             self.requests = _member(resources, path, "requests", dict)
-            self.names = self._names()
-        self._written = self.limits, self.requests
+            self.names = names = (*self.limits, *self.requests)
+            if "/" in "".join(names):
+                self.is_user = True
+                self.names = self._used(names)
 
-    def _names(self) -> tuple[str, ...]:
+    def _used(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the names of limits and requests without those of which the quantity is 0."""
+        try:  # at once for most: texts that sort after this one start with another digit than 0
+            if min(_NOT_ZERO, *self.limits.values(), *self.requests.values()) == _NOT_ZERO:
+                return names
+        except TypeError:  # some quantity is a number, or no quantity
+            pass
         return tuple(
             [
                 name
@@ -104,18 +115,18 @@ class Container:
 
     def writes(self, key: str) -> bool:
         """Return whether the object has a limit or a request of a resource, before any edit."""
-        return any(quantities.get(key) is not None for quantities in self._written)
+        resources = self.raw.get("resources") or {}
+        return any((resources.get(field) or {}).get(key) is not None for field in ("limits", "requests"))
 
     def request(self, key: str) -> Any:
         """Return what is requested of a resource; if the request is absent, it is the limit.
 
         Of an extended resource the limit takes precedence: the API server denies another request.
         """
-        first, second = self.requests, self.limits
-        if is_extended_resource(key):
-            first, second = second, first
-        value = first.get(key)
-        return second.get(key) if value is None else value
+        request, limit = self.requests.get(key), self.limits.get(key)
+        if request is None or (limit is not None and request != limit and is_extended_resource(key)):
+            return limit
+        return request
 
     def resource_path(self, field: str, key: str) -> Path:
         """Return the path of a resource; field: `limits` or `requests`."""
@@ -124,7 +135,7 @@ class Container:
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
-        self.names = self._names()
+        self.names = self._used((*self.limits, *self.requests))
         self._recorder.set(self.resource_path(field, key), value)
 
     @property
@@ -191,10 +202,9 @@ class Pod:
     """A pod, a pod template or a pod spec: its containers, its metadata, and the edits so far.
 
     path: its path in the object; empty for a Pod. users: the containers that name an extended resource before
-    any edit, also with a quantity of 0; its name has a domain, `cpu` has none. claimers: those that use a
-    claim. A pod spec without a template contains its labels and annotations, or its metadata. others: more
-    containers; the pod is partial if it has any: a controller adds what it lacks. Raises ObjectError for a
-    malformed pod.
+    any edit; its name has a domain, `cpu` has none. claimers: those that use a claim. A pod spec without a
+    template contains its labels and annotations, or its metadata. others: more containers; the pod is partial
+    if it has any: a controller adds what it lacks. Raises ObjectError for a malformed pod.
     """
 
     __slots__ = (
@@ -239,9 +249,7 @@ class Pod:
             self.containers += tuple(
                 [Container(raw, at, regular, recorder, name) for at, raw, name in others]
             )
-        self.users = [
-            each for each in self.containers if "/" in "".join(each.limits) or "/" in "".join(each.requests)
-        ]
+        self.users = [container for container in self.containers if container.is_user]
         self.claimers: list[Container] = []
         if "resourceClaims" in self._spec:
             self.claimers = [container for container in self.containers if container.has_claims]

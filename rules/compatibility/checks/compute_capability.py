@@ -25,11 +25,17 @@ MISSING_COMPUTE: Final = Text("no label provides the compute capability", "æ²¡æœ
 class ComputeCapabilityCheck(Check):
     """The compute capability of the node's GPU against what the container needs."""
 
-    def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterator[CheckResult]:
-        """Yield a result for each flag value with which the program starts on no GPU."""
+    def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
+        """Return a result for each flag value with which the program starts on no GPU."""
         del policy
-        for each in requirements.refused:
-            yield CheckResult(unmet(certain=each.certain), each.reason, each.way_out)
+        if not requirements.refused:
+            return ()
+        return tuple(
+            [
+                CheckResult(unmet(certain=flag.certain), flag.reason, flag.way_out)
+                for flag in requirements.refused
+            ]
+        )
 
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities

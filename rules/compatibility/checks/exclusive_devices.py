@@ -37,10 +37,15 @@ class ExclusiveDevicesCheck(Check):
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return ()
         known = gpu_resources(container.names)
-        vendors = {gpu.vendor for _, gpu in known}
+        if not known:
+            return ()
         built = vendor_of_image(requirements.accelerator)
-        is_built_for_all = built is None or vendors <= {built}
-        if is_built_for_all and len(vendors) < 2 and sum(gpu.slices for _, gpu in known) < 2:
+        vendor, slices = known[0][1].vendor if built is None else built, 0
+        is_of_one_vendor = True
+        for _, gpu in known:
+            is_of_one_vendor &= gpu.vendor == vendor
+            slices += gpu.slices
+        if is_of_one_vendor and slices < 2:
             return ()
         level = capped(policy.checks.exclusive_devices, certain=True)
         found = {name: gpu for name, gpu in known if _requests(container, name)}
