@@ -112,7 +112,9 @@ def _of_api_server(
     limits, requests = container.limits, container.requests
     for key in limits if limits == requests else {**limits, **requests}:
         limit = limits.get(key)
-        if "/" not in key or (isinstance(limit, str) and limit.isdecimal() and requests.get(key) == limit):
+        if "/" not in key or (
+            isinstance(limit, str) and limit.isdecimal() and requests.get(key, limit) == limit
+        ):
             continue  # a whole number without a unit, as most are
         if not is_extended_resource(key):
             continue
