@@ -193,7 +193,7 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "notChecked": not_checked_facts(decision, language),
         "quotas": [found._asdict() for found in preview.quotas],
         "patch": decision.patch,
-        "auditAnnotations": decision.audit,
+        "auditAnnotations": dict(decision.audit),
     }
 
 
