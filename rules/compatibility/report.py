@@ -202,7 +202,8 @@ class MessageWriter:
 
     def of(self, text: Text) -> str:
         """Return a text in the language, in one line."""
-        return printable(text.in_language(self.language))
+        line = text.in_language(self.language)
+        return line if line.isprintable() else printable(line)
 
     def anywhere(self, container: str, result: CheckResult) -> Wording:
         """Return what is said of a result that holds on every node."""

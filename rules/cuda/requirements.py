@@ -9,7 +9,7 @@ Requirements do not hold the name of the container, so that equal containers sha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -657,7 +657,7 @@ def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor |
     if code is None:
         return None
     certain = code.built_for.certain and toolkit.certain and image.ptx is None  # PTX of an unknown capability
-    return replace(code.built_for, ptx=image.ptx, certain=certain)
+    return BuiltFor(code.built_for.capabilities, image.ptx, certain)
 
 
 class _Code(NamedTuple):
