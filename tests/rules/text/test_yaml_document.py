@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -10,6 +10,11 @@ from rules.text.json_document import MAX_DEPTH
 from rules.text.location import Location
 from rules.text.paths import Path
 from rules.text.yaml_document import MAX_DOCUMENTS, MAX_DUPLICATES, Document, SourceError, read
+
+_UNCLOSED: Final = (
+    "while parsing a flow node did not find expected node content; "
+    "close each [ and {, and quote a value that begins with one"
+)
 
 BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"a{number}: &a{number} [{', '.join([f'*a{number - 1}'] * 10)}]\n" for number in range(1, 10)
@@ -337,10 +342,10 @@ def test_paths_of_an_object_of_a_cluster_have_no_lines_but_those_in_its_strings(
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ("b: [", "f: not YAML: while parsing a flow node did not find expected node content"),
+        ("b: [", f"f: not YAML: {_UNCLOSED}"),
         (
             "a: 1\nb: [",
-            "f rule.yaml:3:1: not YAML: while parsing a flow node did not find expected node content",
+            f"f rule.yaml:3:1: not YAML: {_UNCLOSED}",
         ),
         ("", "f: expected one YAML document, got none"),
     ],
