@@ -33,20 +33,16 @@ class NodeDevices(NamedTuple):
         facts = self.facts
         if facts is None:
             return labelled
-        node = replace(
+        known: DeviceFacts | NodeCapabilities = facts if facts.product or self.mixed else labelled
+        return replace(
             labelled,
             cuda=facts.cuda or labelled.cuda,
             driver=facts.driver or labelled.driver,
             mig_devices=labelled.mig_devices or facts.type == "mig",
             runtime=self._runtime(labelled.runtime),
-        )
-        if not (facts.product or self.mixed):
-            return node
-        return replace(
-            node,
-            product=facts.product,
-            compute_capability=facts.compute_capability,
-            memory_mib=facts.memory_mib,
+            product=known.product,
+            compute_capability=known.compute_capability,
+            memory_mib=known.memory_mib,
         )
 
     def _runtime(self, of_plugin: ContainerRuntime) -> ContainerRuntime:
