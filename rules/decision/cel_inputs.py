@@ -136,18 +136,17 @@ READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
 class ContainerInputs(dict[str, Any]):
     """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
-    Each is read once, so they hold for a pod of so many edits. `value`, which only validations name, is that
+    Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
     of the last `set_value`.
     """
 
-    __slots__ = ("container", "edits", "namespace", "pod")
+    __slots__ = ("container", "namespace", "pod")
 
     def __init__(self, container: Container, pod: Pod, namespace: str) -> None:
         super().__init__()
         self.container = container
         self.pod = pod
         self.namespace = namespace
-        self.edits = len(pod.recorder.edits)
 
     def __missing__(self, name: str) -> Any:
         found = self[name] = READ[name](self.container, self.pod, self.namespace)

@@ -200,7 +200,6 @@ class Pipeline:
         self._pod = pod
         self._recorder = recorder
         self._not_checked: list[NotChecked] = []
-        self._inputs: dict[Container, ContainerInputs] = {}
 
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
@@ -394,7 +393,7 @@ class Pipeline:
         found: list[R] = []
         if not rules:
             return found
-        inputs = self._inputs_of(container)
+        inputs = ContainerInputs(container, self._pod, self._request.namespace)
         recorder, exemption_of = self._recorder, self._exemptions.of
         for rule in rules:
             obstacle: Obstacle | None
@@ -416,14 +415,6 @@ class Pipeline:
                 found.append(rule)
         return found
 
-    def _inputs_of(self, container: Container) -> ContainerInputs:
-        """Return the inputs of expressions about a container after the edits so far."""
-        inputs = self._inputs.get(container)
-        if inputs is None or inputs.edits != len(self._pod.recorder.edits):
-            inputs = ContainerInputs(container, self._pod, self._request.namespace)
-            self._inputs[container] = inputs
-        return inputs
-
     def _record_injection(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
         self._recorder.record_edits(rule, done)
         if rule.action is InjectionAction.DRYRUN or not done:
@@ -434,7 +425,7 @@ class Pipeline:
                 self._recorder.record_findings((), hidden, container)
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
-        inputs, inventory = self._inputs_of(container), self._inventory
+        inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
         for result in resource_stage.validate(
             rules, inputs, self._policy.language, lambda: inventory.resources
         ):

@@ -123,8 +123,9 @@ class Container:
 
         Of an extended resource the limit takes precedence: the API server denies another request.
         """
-        request, limit = self.requests.get(key), self.limits.get(key)
-        if request is None or (limit is not None and request != limit and is_extended_resource(key)):
+        limit = self.limits.get(key)
+        request = self.requests.get(key, limit)
+        if request is None or (request != limit and limit is not None and is_extended_resource(key)):
             return limit
         return request
 
@@ -286,7 +287,8 @@ class Pod:
 
         A partial one tolerates all taints: a controller may add tolerations.
         """
-        spec: Mapping[str, Any] = self.recorder.get(self._spec_path) or _NOTHING
+        edited = self.recorder.edits
+        spec: Mapping[str, Any] = (self.recorder.get(self._spec_path) or _NOTHING) if edited else self._spec
         return {**spec, "tolerations": _ALL_TAINTS} if self.partial else spec
 
     @property
