@@ -138,7 +138,7 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     elif not nodes or result.returning:
         warnings += pending(asked, evaluator, request, result, found)
     requirement = result.requirement
-    possible, contradicted = unknown_pools(evaluator, required, found)
+    possible, contradicted = unknown_pools(evaluator, required, found) if found else ([], [])
     if ways := coming or possible:
         requirement = requirement.or_else(terms_of(evaluator, required, ways))
     if not (nodes or returning):

@@ -44,9 +44,7 @@ def unknown_pools(
 ) -> tuple[list[ProspectResult], list[ProspectResult]]:
     """Return the pools that may fit: those of which no present node is incompatible, and the others."""
     unknown = [each for each in found if each.level is Level.UNKNOWN]
-    if not unknown:
-        return [], []
-    contradicted = evaluator.pool_terms(required).contradicted
+    contradicted = evaluator.pool_terms(required).contradicted if unknown else ()
     return (
         [each for each in unknown if id(each.pool) not in contradicted],
         [each for each in unknown if id(each.pool) in contradicted],

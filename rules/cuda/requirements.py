@@ -397,7 +397,11 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         *_compute_of_toolkit(compiles),
         *_compute_of_flags(flags),
     )
-    written = env.known.keys() | env.unknown
+    replacing = [CUDA_VERSION_ANNOTATION if annotated else CUDA_VERSION_VARIABLE] if declared else []
+    if compat:
+        replacing.append(CUDA_COMPAT_ANNOTATION)
+    if written := env.known.keys() | env.unknown:
+        replacing += [each.variable for each in image.constraints if each.variable in written]
     platforms = _platforms_of_image(image)
     memory = _memory_of_annotation(said) or _memory_of_image(image)
     needed = parallelism(facts.image, line) if line else ()
@@ -417,16 +421,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         memory=memory,
         several=facts.several,
         runtime_class=facts.runtime_class,
-        declared=tuple(
-            name
-            for name, value in (
-                (CUDA_VERSION_ANNOTATION, annotated),
-                (CUDA_VERSION_VARIABLE, None if annotated else declared),
-                (CUDA_COMPAT_ANNOTATION, compat),
-                *((each.variable, each.variable in written) for each in image.constraints),
-            )
-            if value
-        ),
+        declared=tuple(replacing),
         problems=(*said.problems, *problems),
         parallelism=needed,
         steps=budget.spent,
