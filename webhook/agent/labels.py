@@ -104,13 +104,13 @@ def is_own(key: str) -> bool:
 
 def capabilities_of(probe: Probe) -> NodeCapabilities:
     """Return the capabilities of a node, the same that the rules read from its labels."""
-    product = _product(probe.gpus)
+    product = label_value(_product(probe.gpus) or "")
     compute = _lowest(gpu.compute_capability for gpu in probe.gpus)
     return NodeCapabilities(
         cuda=(probe.cuda.major, probe.cuda.minor) if probe.cuda else None,
         driver=probe.driver.text if probe.driver else None,
         compute_capability=(compute.major, compute.minor) if compute else None,
-        product=(label_value(product) or None) if product else None,
+        product=None if not product or product.isdecimal() else product,  # a number names no product
         memory_mib=_lowest(gpu.memory_mib for gpu in probe.gpus),
         mig_devices=any(gpu.mig for gpu in probe.gpus),
     )

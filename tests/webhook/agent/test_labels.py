@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -84,6 +84,7 @@ def test_any_labels_are_valid_and_the_agents_own(found: Probe) -> None:
 
 
 @given(probes)
+@example(Probe(None, None, (replace(T4, name="0"),)))  # a number names no product
 def test_the_rules_read_the_facts_of_nvml_from_the_labels(found: Probe) -> None:
     """No fact is lost or changed in the node's object."""
     reader = NodeReader("n", metadata_of(found).labels)
