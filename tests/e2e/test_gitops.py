@@ -159,7 +159,7 @@ def test_applying_the_manifests_each_second_takes_nothing_back(
 def former(objects: list[Object]) -> list[Object]:
     """Return the manifests as they were while they contained the condition of gpugate."""
     changed = copy.deepcopy(objects)
-    for condition in (one for each in webhooks_in(changed) for one in each["matchConditions"]):
+    for condition in (one for each in webhooks_in(changed) for one in each.get("matchConditions", ())):
         if condition["name"] == STATIC_CONDITION:
             condition |= {"name": CONDITION, "expression": expression([GPU], built_in_workloads())}
     return changed
