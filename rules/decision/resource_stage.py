@@ -267,6 +267,7 @@ class _ResourceRuleCheck:
             fix = messages.WHOLE_OR_SHARE if shares else None
             self._add_with_value(field, key, messages.NOT_WHOLE, fix=fix, found=quantity, shares=shares)
         elif self._rule.validations and (field == LIMITS or quantity == self._container.request(key)):
+            # A request that the limit of an extended resource replaces is denied as such.
             self._validations(field, key, quantity)
 
     def _validations(self, field: str, key: str, quantity: object) -> None:

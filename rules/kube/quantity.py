@@ -30,7 +30,6 @@ _NANO = Decimal("1e-9")
 # The further digits of a longer text do not change a number that is limited to int64 and nano. The limit also
 # bounds the time for malicious input.
 _MAX_LENGTH = 64
-_FIRST_OF_ZERO = ("0", ".", "+", "-")
 # So many digits, plus the 19 of the greatest suffix (Ei): no digit is lost before rounding.
 _CONTEXT = Context(prec=_MAX_LENGTH + 19)
 
@@ -64,8 +63,6 @@ def _parse(text: str) -> int | Decimal:
 
 def is_zero(value: object) -> bool:
     """Return whether a quantity is 0; what is no quantity is not."""
-    if value.lstrip(" ")[:1] not in _FIRST_OF_ZERO if isinstance(value, str) else value:
-        return False  # at once, for most
     try:
         return parse_quantity(value) == 0
     except QuantityError:

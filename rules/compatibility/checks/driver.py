@@ -183,7 +183,7 @@ def _find_older(key: _OlderKey) -> CheckResult:
     """
     policy, requirements, need, node = key
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
-    below, newer_or_older = _below(driver, runtime)
+    below, fix = _below(driver, runtime)
     found = _outcome(policy, requirements, need, node)
     reason = Text(below.en + found.suffix.en, below.zh + found.suffix.zh)
     level, code = found.level, found.code
@@ -195,7 +195,7 @@ def _find_older(key: _OlderKey) -> CheckResult:
         level, reason = max(level, Level.UNKNOWN), Text(f"{below.en}: {how.en}", f"{below.zh}：{how.zh}")
     if not need.certain:
         level = min(level, Level.UNSTABLE)
-    remedy = _NO_TEXT if level is Level.COMPATIBLE else newer_or_older
+    remedy = _NO_TEXT if level is Level.COMPATIBLE else fix
     return CheckResult(level, reason, remedy, code, need.origin, found.setting)
 
 
