@@ -7,22 +7,22 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from rules.decision.enforcement import capped as capped
+    from rules.decision.exemptions import capped as capped
     from rules.decision.pipeline import Snapshot as Snapshot
     from rules.decision.pipeline import decide as decide
     from rules.decision.policy import Policy as Policy
     from rules.decision.policy import compile_policy as compile_policy
-    from rules.dra.state import Claims as Claims
+    from rules.decision.trace import explain as explain
     from rules.kube.json_patch import ObjectError as ObjectError
+    from rules.model.decision import AdmissionRequest as AdmissionRequest
     from rules.model.decision import Decision as Decision
     from rules.model.decision import Violation as Violation
-    from rules.model.request import AdmissionRequest as AdmissionRequest
     from rules.model.rule import Action as Action
     from rules.model.rule import RuleSet as RuleSet
     from rules.model.workload_kinds import Workloads as Workloads
+    from rules.nodes.devices.state import Claims as Claims
     from rules.nodes.inventory import Inventory as Inventory
-    from rules.nodes.inventory_document import InventoryError as InventoryError
-    from rules.report.explain import explain as explain
+    from rules.nodes.node_row import InventoryError as InventoryError
     from rules.schema.errors import RuleError as RuleError
     from rules.schema.loader import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
     from rules.schema.loader import Loaded as Loaded
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 # The module of each name, which is imported when the name is used: a part of `rules` does not load all of it.
 _MODULES: Final = {
     "Action": "model.rule",
-    "AdmissionRequest": "model.request",
-    "Claims": "dra.state",
+    "AdmissionRequest": "model.decision",
+    "Claims": "nodes.devices.state",
     "DEFAULT_NAMESPACE": "schema.loader",
     "Decision": "model.decision",
     "Inventory": "nodes.inventory",
-    "InventoryError": "nodes.inventory_document",
+    "InventoryError": "nodes.node_row",
     "Language": "text.i18n",
     "Loaded": "schema.loader",
     "ObjectError": "kube.json_patch",
@@ -47,10 +47,10 @@ _MODULES: Final = {
     "Snapshot": "decision.pipeline",
     "Violation": "model.decision",
     "Workloads": "model.workload_kinds",
-    "capped": "decision.enforcement",
+    "capped": "decision.exemptions",
     "compile_policy": "decision.policy",
     "decide": "decision.pipeline",
-    "explain": "report.explain",
+    "explain": "decision.trace",
     "load_rules": "schema.loader",
 }
 

@@ -15,14 +15,14 @@ from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
-from rules.dra.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
-from rules.dra.device_classes import IMPLICIT_PREFIX
-from rules.dra.devices import DeviceKind, facts_of, gpu_drivers
-from rules.dra.minimum import memory_selector, minimum_selector
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action
+from rules.nodes.devices.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
+from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
+from rules.nodes.devices.devices import DeviceKind, facts_of, gpu_drivers
+from rules.nodes.devices.selectors import memory_selector, minimum_selector
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices

@@ -1,14 +1,19 @@
-"""What is wrong with containers whatever their node, as violations and warnings."""
+"""Violations and warnings of containers that hold on every node, such as more GPUs than any node has."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.base import ContainerFinding
+from rules.compatibility.checks.gpu_memory import too_much_memory
+from rules.compatibility.checks.shared_gpu_count import too_many
+from rules.compatibility.node_evaluation import NodeEvaluator
+from rules.compatibility.pod_request import quantity_of, requested_amounts, requested_resources
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import RuleRequirement
-from rules.kube.pod import Container
+from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
+from rules.cuda.gpu_memory import requested_memory
+from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule, mildest
@@ -75,3 +80,76 @@ def report_on_any_node(
         for each in unmet
     )
     return bool(unmet)
+
+
+def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
+    """Return how many of each resource a node must have; none if no rule counts them."""
+    if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
+        return ()
+    return requested_amounts(pod, tuple(names))
+
+
+def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
+    """Return whether only nodes that have enough are candidates: a dry run of this check has no effect."""
+    for each in required:
+        sharing = each.rule.sharing
+        if sharing.checks.gpu_count is not Level.COMPATIBLE and not sharing.trial:
+            return True
+    return False
+
+
+def excess_findings(
+    excess: Iterable[ExcessiveRequest],
+    pod: Pod,
+    required: Collection[RuleRequirement],
+    evaluator: NodeEvaluator,
+) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+    """Yield for each rule what a pod requests more of than any node has.
+
+    Where an autoscaler may add nodes of which nothing is known, that is a warning, and so it is if only nodes
+    of a cloud's pools are known: another pool, without nodes now, may have larger ones.
+    """
+    in_pools = evaluator.inventory.in_managed_pools
+    rules = {each.rule: each for each in required}.values()
+    first: dict[str, Container] = {}
+    for container in pod.users:
+        for name in container.names:
+            first.setdefault(name, container)
+    for found in excess:
+        container = first[found.resource]
+        own = quantity_of(container.request(found.resource))
+        field = "limits" if found.resource in container.limits else "requests"
+        path = container.resource_path(field, found.resource)
+        for each in rules:
+            denies = evaluator.without_node(each) in (each.rule.action, Action.DENY)
+            unknown = in_pools and each.rule.no_fitting_node is None
+            certain = found.certain and denies and not unknown
+            if result := too_many(each.rule.sharing, found, own, certain=certain):
+                yield container, each.rule, ContainerFinding(result, path)
+
+
+def memory_findings(
+    containers: Mapping[RuleRequirement, Sequence[Container]], evaluator: NodeEvaluator
+) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+    """Yield for each container that its share has more memory than any GPU of the nodes.
+
+    Of a resource that no node counts: only the scheduler that shares the GPUs does. Nothing if the memory of
+    a GPU is unknown, or if nodes may be added.
+    """
+    if evaluator.prospects or evaluator.undeclared:
+        return
+    for required, users in containers.items():
+        for container in users:
+            share = requested_memory(container)
+            if share is None or not share.unit or evaluator.inventory.most(share.resource):
+                continue
+            names = requested_resources(container)
+            nodes = evaluator.offering(names) | evaluator.returning(names)
+            classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
+            memory = [each.capabilities.gpu_memory_mib for each in classes]
+            if result := too_much_memory(required.rule.sharing, share, memory):
+                yield (
+                    container,
+                    required.rule,
+                    ContainerFinding(result, container.resource_path("limits", share.resource)),
+                )

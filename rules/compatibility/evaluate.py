@@ -1,6 +1,7 @@
 """Compatibility of a pod with the nodes of a cluster: violations, warnings, and required node affinity.
 
 Candidates are the nodes that offer what the pod requests and that its own selectors allow.
+The sets of nodes that a pod fits on are for reports that compare two states of a cluster.
 """
 
 from __future__ import annotations
@@ -8,12 +9,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rules.affinity.node_affinity import Requirement, inject, prefer
 from rules.compatibility.checks import check_container
 from rules.compatibility.checks.base import ContainerFinding
-from rules.compatibility.container_findings import report_findings, report_on_any_node
-from rules.compatibility.gpu_count import counted_amounts, excess_findings, memory_findings, selects_nodes
+from rules.compatibility.container_findings import (
+    counted_amounts,
+    excess_findings,
+    memory_findings,
+    report_findings,
+    report_on_any_node,
+    selects_nodes,
+)
 from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
-from rules.compatibility.pending import pending
 from rules.compatibility.pod_request import PodRequest, applies_to, requested_resources
 from rules.compatibility.pool_affinity import (
     instance_types,
@@ -31,15 +38,14 @@ from rules.compatibility.result import (
     NoFittingNode,
     RuleRequirement,
 )
-from rules.compatibility.taints import untolerated_nodes, untolerated_pools
+from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_affinity import Requirement, inject, prefer
 from rules.nodes.node_selector import REQUIRED, candidates, excluding
-from rules.text.budget import Budget
+from rules.text.bounded_cache import Budget
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
@@ -286,3 +292,54 @@ def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None
             pod.append(*_PREFERRED, entry=term)
             changed = True
     return changed
+
+
+class FittingNodes(NamedTuple):
+    """The candidates of a pod, as bit sets of the inventory: what it requests, selects and tolerates.
+
+    candidates: all of them, also those that are not ready now. compatible: those of them that it certainly
+    runs on. unknown: those of which this is unknown. pools: the names of those with compatible new nodes.
+    """
+
+    candidates: int = 0
+    compatible: int = 0
+    unknown: int = 0
+    pools: frozenset[str] = frozenset()
+
+
+def fitting_nodes(
+    required: Iterable[tuple[Container, RuleRequirement]],
+    pod: Pod,
+    inventory: Inventory,
+    prospects: Prospects = NO_PROSPECTS,
+) -> FittingNodes | None:
+    """Return the nodes for a pod whose containers have these rule requirements; None: no rule selects nodes.
+
+    Rules of a dry run do not count.
+    """
+    containers: dict[RuleRequirement, list[Container]] = {}
+    requests: list[tuple[str, tuple[str, ...]]] = []
+    for container, each in required:
+        names = tuple(name for name in requested_resources(container) if inventory.dra.requests_gpu(name))
+        if each.rule.action is not Action.DRYRUN and applies_to(each.rule, names):
+            containers.setdefault(each, []).append(container)
+            requests.append((container.name, names))
+    if not containers:
+        return None
+    evaluator = node_evaluator(inventory, prospects)
+    amounts = counted_amounts(pod, containers, dict.fromkeys(name for _, names in requests for name in names))
+    if evaluator.excess(amounts) or not selects_nodes(containers):
+        amounts = ()
+    spec = pod.spec
+    asked = PodRequest(containers, requests, pod, spec, MessageWriter(Language.EN), Comparisons(), amounts)
+    now, later = candidate_nodes(asked, evaluator)
+    candidates = now | later
+    if not spec.get("nodeName"):
+        candidates &= evaluator.tolerated(spec.get("tolerations"))
+    compatible = unknown = 0
+    for one in evaluator.class_results(tuple(containers), candidates):
+        compatible |= one.members if one.level <= Level.UNSTABLE else 0
+        unknown |= one.members if one.level is Level.UNKNOWN else 0
+    coming = evaluator.prospects.results(tuple(containers), spec, asked.resources, amounts)
+    pools = frozenset(one.pool.name for one in coming if one.level <= Level.UNSTABLE)
+    return FittingNodes(candidates, compatible, unknown, pools)

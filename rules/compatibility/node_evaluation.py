@@ -12,8 +12,9 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from rules.affinity.device_affinity import with_devices
+from rules.affinity.node_affinity import Requirement
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.device_affinity import with_devices
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
 from rules.compatibility.required_affinity import clauses_of, stable
 from rules.compatibility.result import (
@@ -27,12 +28,11 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.cuda.requirements import GpuRequirements
-from rules.dra.devices import DeviceKind
 from rules.model.check_result import Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
+from rules.nodes.devices.devices import DeviceKind
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
-from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
 from rules.text.bounded_cache import bounded_cache, length

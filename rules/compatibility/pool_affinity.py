@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rules.affinity.node_affinity import Requirement
 from rules.compatibility.node_evaluation import NodeEvaluator
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import NoFittingNode, RuleRequirement
 from rules.model.check_result import Level
 from rules.model.rule import Action
 from rules.nodes.inventory import INSTANCE_TYPE
-from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_selector import Clause
 
 

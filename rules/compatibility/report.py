@@ -20,8 +20,7 @@ from rules.model.certainty import Certainty
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule
-from rules.text.display_width import width
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Text, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
 

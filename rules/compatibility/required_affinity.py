@@ -10,18 +10,18 @@ from collections.abc import Iterable
 from functools import reduce
 from typing import Final
 
+from rules.affinity.label_constraints import EVERYWHERE, LabelConstraint, both, clause
+from rules.affinity.node_affinity import Requirement
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks import CHECKS
 from rules.compatibility.checks.base import Subject
 from rules.compatibility.checks.driver import STABLE_MAJORS
-from rules.compatibility.label_constraints import EVERYWHERE, LabelConstraint, both, clause
 from rules.cuda.requirements import GpuRequirements
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import Clause
-from rules.nodes.version_range import VersionRange
 from rules.text.bounded_cache import bounded_cache
 
 # Requirements that are remembered with their constraints, and characters of each. Nodes come and go, but

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from rules.affinity.node_affinity import Requirement
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action, CompatibilityRule
-from rules.nodes.node_affinity import Requirement
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
 

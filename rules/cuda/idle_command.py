@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Final
 
+from rules.cuda.shell_script import script_index
 from rules.cuda.tables import read_table
-from rules.kube.shell_script import script_index
 
 # Characters of a script that is read; a loop that waits is short.
 _LONGEST: Final = 1000

@@ -1,6 +1,11 @@
 """The image catalogue: facts about images by reference, from data/images.yaml and a cluster's own rows.
 
 Vendors' tags are data; this module only matches rows. Facts of an unmatched image stay unknown.
+What is unknown of an image stays unknown; each fact has its source and certainty.
+
+Patterns match in linear time: with backtracking, one image could block the process. So the linear-time
+engine of CEL decides whether a text matches, and Python's engine only returns the groups of a match. A
+repeated group that contains a repeat or a choice is invalid, because its time can double with each character.
 """
 
 from __future__ import annotations
@@ -9,15 +14,15 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cache, lru_cache
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
-from rules.cuda.image_facts import NOTHING_KNOWN, BuiltFor, CompatLibraries, ImageFacts, StartConstraint
-from rules.cuda.image_pattern import ImageRegex
-from rules.cuda.nvidia_require import REQUIRE_CUDA, constraint_of_image
+from rules.cel.library import cel
+from rules.cuda.nvidia_require import REQUIRE_CUDA, Constraint, Factor, Group, Host, constraint_of_image
 from rules.cuda.tables import (
     RequireText,
     Status,
@@ -33,6 +38,147 @@ from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 
 _NO_TEXT: Final = Text()
+
+
+class CompatLibraries(Enum):
+    """The forward compatibility libraries (cuda-compat) of an image, and whether its programs load them."""
+
+    UNKNOWN = "unknown"
+    NONE = "none"
+    INSIDE = "inside"  # in the image, but not where the loader looks
+    LOADER_PATH = "loader-path"
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltFor:
+    """The compute capabilities that an image has code for.
+
+    ptx: whether it has PTX, which a GPU newer than all of them can compile (None: unknown).
+    """
+
+    capabilities: tuple[ComputeCapability, ...]
+    ptx: bool | None
+    certain: bool
+
+    def runs_on(self, gpu: ComputeCapability) -> bool | None:
+        """Return whether a GPU runs it; None if that depends on PTX and PTX is unknown."""
+        if any(gpu.runs(capability) for capability in self.capabilities):
+            return True
+        if gpu < min(self.capabilities):
+            return False
+        return None if self.ptx is None else self.ptx and gpu > max(self.capabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class StartConstraint:
+    """An NVIDIA_REQUIRE_* variable: NVIDIA's container runtime checks it before it starts a container.
+
+    builds: its known values, at least one; an image tag has had several, the newest comes first.
+    architecture: of the nodes for which it is the value, or empty for all. complete: all of the newest value
+    is known. certain: it may cause a denial; otherwise it is never known to be unsatisfied. declared: the
+    pod has it, so it does not say what the image supports. origin: where the value comes from.
+    """
+
+    builds: tuple[Constraint, ...]
+    architecture: str = ""
+    complete: bool = True
+    certain: bool = True
+    declared: bool = False
+    origin: Text = _NO_TEXT
+
+    @property
+    def variable(self) -> str:
+        """The name of the variable."""
+        return self.builds[0].variable
+
+    @property
+    def text(self) -> str:
+        """The newest value."""
+        return self.builds[0].text
+
+    @property
+    def groups(self) -> tuple[Group, ...]:
+        """The alternatives of the newest value; without any it requires nothing."""
+        return self.builds[0].groups
+
+    @property
+    def factors(self) -> tuple[Factor, ...]:
+        """The conditions of the newest value, each once."""
+        return self.builds[0].factors
+
+    @property
+    def alternatives(self) -> tuple[Group, ...]:
+        """The groups of the newest value for drivers below the CUDA version of the image."""
+        return self.builds[0].alternatives
+
+    @property
+    def native(self) -> CudaVersion | None:
+        """The CUDA version from which on any driver satisfies it, as far as the value shows."""
+        return self.builds[0].native
+
+    @property
+    def concerns_driver(self) -> bool:
+        """Whether it says which drivers are admitted."""
+        return self.builds[0].concerns_driver
+
+    @property
+    def conditions(self) -> int:
+        """The number of conditions of the newest value that are compared with nodes."""
+        return self.builds[0].conditions
+
+    def applies_to(self, architecture: str) -> bool:
+        """Return whether it is the value on nodes of an architecture; empty: one that is unknown."""
+        return not self.architecture or not architecture or architecture == self.architecture
+
+    def holds(self, host: Host) -> bool | None:
+        """Return whether a node satisfies it; None if that is unknown, or depends on the image's build."""
+        if not self.applies_to(host.architecture):
+            return True
+        newest = self.builds[0].holds(host)
+        if newest is not False:
+            return newest
+        older = any(each.holds(host) is not False for each in self.builds[1:])
+        return None if older or not (self.complete and self.certain) else False
+
+
+class ImageFacts(NamedTuple):
+    """The facts about an image. row: the catalogue row that they come from; certain: it may cause a denial.
+
+    no_cuda: it is known to hold no CUDA program. accelerator: what it is built for instead, as its tag says,
+    or empty. cuda: what its programs need; exact: that is the toolkit in
+    the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
+    base: the version of nvidia/cuda that it is built on, which is its variable CUDA_VERSION; None: unknown.
+    branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
+    lowest compute capability that it supports. of_command: it has no GPU code but that of its command. ptx:
+    whether it has PTX for newer GPUs, if that is all that is known of its code. platforms: all that it has,
+    as in `linux/amd64`, or empty if they are unknown; certain_platforms: they may cause a denial. memory_mib:
+    MiB that its programs need on one GPU. The origins say where a value comes from.
+    """
+
+    row: str = ""
+    no_cuda: bool = False
+    accelerator: str = ""
+    cuda: CudaVersion | None = None
+    exact: bool = False
+    constraints: tuple[StartConstraint, ...] = ()
+    base: CudaVersion | None = None
+    branches: frozenset[int] = frozenset()
+    cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
+    compute: ComputeCapability | None = None
+    built_for: BuiltFor | None = None
+    of_command: bool = False
+    ptx: bool | None = None
+    platforms: tuple[str, ...] = ()
+    certain_platforms: bool = False
+    memory_mib: int | None = None
+    certain: bool = False
+    cuda_origin: Text = _NO_TEXT
+    compute_origin: Text = _NO_TEXT
+
+
+NOTHING_KNOWN: Final = ImageFacts()
+
+
 # In a row of data/images.yaml: any one component of a path; a fact that is known to be absent; the CUDA
 # version of the row itself.
 _ANY: Final = "*"
@@ -504,3 +650,84 @@ def _cuda_origin(
     return Text(
         f"{what.en}{lineage.en} says CUDA {written}", f"{what.zh}{lineage.zh or ' '}表明 CUDA {written}"
     )
+
+
+# Classes that include Unicode in the other engine, in ASCII: they compile in a hundredth of the time.
+_ASCII: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r"\t-\r "}
+_ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
+# A token of the syntax: an escaped bracket, or one in a class, does not open a group.
+_PART: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\(\?[:!=<>P\w-]*|.", re.DOTALL)
+_REPEATS: Final = frozenset("*+{")
+_CHOICES: Final = _REPEATS | {"?", "|"}
+_MAX_PATTERN_LENGTH: Final = 1024  # references are at most 780 long
+_MATCHES: Final = "text.matches(pattern)"
+
+
+class ImageRegex:
+    """A compiled regular expression of whole image references. Immutable and thread-safe."""
+
+    __slots__ = ("_pattern", "_program", "_searched", "groups", "source")
+
+    def __init__(self, source: str) -> None:
+        """Compile source. Raises ValueError if it is invalid, or if its time could be exponential."""
+        if len(source) > _MAX_PATTERN_LENGTH:
+            raise ValueError(f"expected at most {_MAX_PATTERN_LENGTH} characters, got {len(source)}")
+        try:
+            self._pattern = re.compile(source, re.ASCII)
+        except (re.error, RecursionError, OverflowError) as error:
+            raise ValueError(f"expected a regular expression, got {source!r}: {error}") from None
+        if _nests(source):
+            raise ValueError(
+                f"a repeated group must not contain a repeat or a choice, which takes too long: {source!r}"
+            )
+        self.source = source
+        self.groups = tuple(self._pattern.groupindex)
+        self._program = cel.compile(_MATCHES)
+        try:
+            self._searched = f"^(?:{_in_ascii(source)})$"
+            self._matches("")
+        except RuntimeError as error:
+            reason = re.sub(r"\s*\n\s*", " ", str(error)).partition(" Check function")[0]
+            raise ValueError(
+                f"expected a regular expression without lookaround or backreferences: {reason}"
+            ) from None
+
+    def fullmatch(self, text: str) -> re.Match[str] | None:
+        """Return the match of a whole text, or None."""
+        return self._pattern.fullmatch(text) if self._matches(text) else None
+
+    def __repr__(self) -> str:
+        return f"ImageRegex({self.source!r})"
+
+    def _matches(self, text: str) -> Any:
+        return self._program.execute({"text": text, "pattern": self._searched})
+
+
+def _in_ascii(source: str) -> str:
+    """Return an expression in which letters, digits and spaces are ASCII classes, as with re.ASCII."""
+    return "".join(map(_part_in_ascii, _PART.findall(source)))
+
+
+def _part_in_ascii(part: str) -> str:
+    if part.startswith("["):
+        return _ESCAPED.sub(lambda found: _ASCII.get(found[0], found[0]), part)
+    if letters := _ASCII.get(part.lower()):
+        return f"[{letters}]" if part.islower() else f"[^{letters}]"
+    return part
+
+
+def _nests(source: str) -> bool:
+    """Return whether a repeated group contains a repeat or a choice."""
+    parts = _PART.findall(source)
+    choices = [False]  # of each open group, whether it contains one
+    for part, after in zip(parts, [*parts[1:], ""], strict=True):
+        if part.startswith("("):
+            choices.append(False)
+        elif part == ")" and len(choices) > 1:
+            inner = choices.pop()
+            if inner and after in _REPEATS:
+                return True
+            choices[-1] |= inner
+        elif part in _CHOICES:
+            choices[-1] = True
+    return False

@@ -14,12 +14,23 @@ from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
-from rules.cuda.command_line import CommandLine
-from rules.cuda.framework_flags import FlagRequirement
+from rules.cuda.framework_flags import (
+    FlagRequirement,
+    Parallelism,
+    may_need,
+    parallelism,
+    parallelism_variables,
+)
 from rules.cuda.gpu_memory import parse_memory
 from rules.cuda.idle_command import is_idle
-from rules.cuda.image_catalog import ImageCatalog, rebuilt
-from rules.cuda.image_facts import BuiltFor, CompatLibraries, ImageFacts, StartConstraint
+from rules.cuda.image_catalog import (
+    BuiltFor,
+    CompatLibraries,
+    ImageCatalog,
+    ImageFacts,
+    StartConstraint,
+    rebuilt,
+)
 from rules.cuda.nvidia_require import (
     DISABLE_REQUIRE,
     REQUIRE_CUDA,
@@ -31,15 +42,12 @@ from rules.cuda.nvidia_require import (
     parse_constraint,
     requirement_cost,
 )
-from rules.cuda.parallelism import Parallelism, may_need, parallelism
-from rules.cuda.parallelism import variables as parallelism_variables
+from rules.cuda.shell_script import CommandLine
 from rules.cuda.tables import compiles_for, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.kube.container_env import Environment, environment, references
-from rules.kube.pod import Container
+from rules.kube.pod import Container, Environment, environment, references
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.text.bounded_cache import bounded_cache
-from rules.text.budget import Budget
+from rules.text.bounded_cache import Budget, bounded_cache
 from rules.text.i18n import Text
 
 # Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.

@@ -14,31 +14,29 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, NamedTuple, TypeVar
 
+from rules.affinity.node_affinity import inject, pairs_budget
 from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
 from rules.decision import injection_stage, messages, not_checked, resource_stage
-from rules.decision.cel_inputs import ContainerInputs
-from rules.decision.enforcement import capped, permitted, warning_lines
-from rules.decision.exemptions import PodExemptions
+from rules.decision.exemptions import PodExemptions, capped, permitted, warning_lines
+from rules.decision.injection_stage import ContainerInputs
+from rules.decision.not_checked import out_of_scope
 from rules.decision.policy import Policy
 from rules.decision.recorder import DecisionRecorder, Obstacle
-from rules.decision.scope import out_of_scope
 from rules.decision.size_limit import Evaluations, over_budget, overfull, oversize
-from rules.dra.claims import pod_claims, used_claims
-from rules.dra.state import Claims
 from rules.kube.pod import Container, Pod
 from rules.model.decision import (
     ALLOWED,
     NO_NODES,
     UNKNOWN_CUDA,
+    AdmissionRequest,
     AdmissionWarning,
     Decision,
     NotChecked,
 )
-from rules.model.request import AdmissionRequest
 from rules.model.rule import (
     Action,
     CompatibilityRule,
@@ -46,9 +44,10 @@ from rules.model.rule import (
     InjectionRule,
     ResourceRule,
 )
+from rules.nodes.devices.claims import pod_claims, used_claims
+from rules.nodes.devices.state import Claims
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_affinity import inject, pairs_budget
-from rules.text.budget import OverBudgetError
+from rules.text.bounded_cache import OverBudgetError
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
 from rules.text.similarity import Comparisons

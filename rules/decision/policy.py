@@ -11,7 +11,7 @@ from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import requirements_reader
 from rules.cuda.versions import CudaVersion
 from rules.decision.exemptions import by_rule
-from rules.model.resource_index import ResourceIndex
+from rules.model.match import ResourceIndex
 from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceRule, RuleSet
 from rules.model.workload_kinds import Workloads, built_in_workloads
 from rules.nodes.gpu_resources import is_network_device

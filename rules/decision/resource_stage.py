@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
-from rules.decision.cel_inputs import ContainerInputs
+from rules.decision.injection_stage import ContainerInputs
 from rules.kube.names import is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity

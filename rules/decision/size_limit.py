@@ -19,7 +19,7 @@ from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
 from rules.model.workload_kinds import FoundPod
 from rules.nodes.node_selector import expressions_of, required_terms
-from rules.text.budget import OverBudgetError
+from rules.text.bounded_cache import OverBudgetError
 from rules.text.i18n import Language, Text
 from rules.text.paths import field_path
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from rules.cel.expression import Expression, number
 from rules.cel.syntax_errors import ExpressionError
 from rules.kube.names import is_label_key, is_label_value, is_resource
-from rules.lint.node_profile_checks import profile_warnings
+from rules.lint.profile_differences import profile_warnings
 from rules.model.match import Match, SelectorTerm
 from rules.model.rule import (
     CompatibilityRule,

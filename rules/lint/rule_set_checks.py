@@ -15,11 +15,9 @@ from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 from rules.decision.exemptions import exempted
-from rules.lint.node_profile_checks import contradicting_profiles
-from rules.lint.profile_differences import differences_of_rules
+from rules.lint.profile_differences import contradicting_profiles, differences_of_rules
 from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
-from rules.model.match import Match
-from rules.model.resource_index import ResourceIndex
+from rules.model.match import Match, ResourceIndex
 from rules.model.rule import (
     CompatibilityRule,
     EnvFromResource,
@@ -31,8 +29,9 @@ from rules.model.rule import (
     ResourceRule,
     Rule,
     RuleSet,
+    Setting,
+    settings_of,
 )
-from rules.model.settings import Setting, settings_of
 from rules.nodes.inventory import Inventory
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, Source, also_used, load_placed

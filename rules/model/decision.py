@@ -1,4 +1,4 @@
-"""The answer to a request."""
+"""An admission request, as far as a decision depends on it, and the decision."""
 
 from __future__ import annotations
 
@@ -190,3 +190,21 @@ class Decision(NamedTuple):
 
 
 ALLOWED = Decision.allow()
+
+
+@dataclass(frozen=True, slots=True)
+class AdmissionRequest:
+    """The part of an admission request that a decision depends on.
+
+    object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a
+    patch may be answered; otherwise the object is checked as it is.
+    """
+
+    operation: str
+    group: str
+    kind: str
+    namespace: str
+    object: Mapping[str, Any] | None
+    old_object: Mapping[str, Any] | None = None
+    subresource: str = ""
+    mutating: bool = True

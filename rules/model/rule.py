@@ -1,4 +1,8 @@
-"""Rules, compiled. Frozen values without behaviour."""
+"""Rules, compiled. Frozen values without behaviour.
+
+Two rules can set a single-valued setting differently: one value is used. Tolerations and node affinity are
+no such settings: those of several rules are added up.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +10,21 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, Final
+from posixpath import normpath
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Text
-from rules.text.location import Location
+from rules.text.yaml_document import Location
 
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
     from rules.cuda.image_catalog import ImageRow
     from rules.kube.tolerations import Taint
-    from rules.model.match import Match
-    from rules.model.resource_index import ResourceIndex
+    from rules.model.match import Match, ResourceIndex
     from rules.model.sharing import SharingPolicy
     from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import NodePool
+    from rules.text.paths import Path
 
 
 class Action(StrEnum):
@@ -314,3 +319,46 @@ class RuleSet:
 
 
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
+
+
+_RUNTIME_CLASS = "runtimeClassName"
+
+
+class Setting(NamedTuple):
+    """One value that a rule sets in a pod or, if of_container, in each container.
+
+    name: as in the audit annotations, such as `env A` or `runtimeClassName`. path: in the rule's document.
+    """
+
+    name: str
+    value: Any
+    path: Path
+    of_container: bool = False
+
+
+def settings_of(rule: InjectionRule | ResourceRule) -> Iterator[Setting]:
+    """Yield the single-valued settings of a rule."""
+    if isinstance(rule, ResourceRule):
+        if rule.runtime_class:
+            yield Setting(_RUNTIME_CLASS, rule.runtime_class, ("data", _RUNTIME_CLASS))
+        return
+    inject = rule.inject
+    for index, (name, value) in enumerate(inject.env):
+        yield Setting(f"env {name}", value, ("inject", "env", index, "name"), of_container=True)
+    for index, mount in enumerate(inject.volume_mounts):
+        name = directory(mount["mountPath"])
+        yield Setting(
+            f"volumeMount {name}", mount, ("inject", "volumeMounts", index, "mountPath"), of_container=True
+        )
+    for index, volume in enumerate(inject.volumes):
+        yield Setting(f"volume {volume['name']}", volume, ("inject", "volumes", index, "name"))
+    for name in inject.pod_fields:
+        yield Setting(name, inject.pod_fields[name], ("inject", name))
+    for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
+        for key, text in entries.items():
+            yield Setting(f"{kind.removesuffix('s')} {key}", text, ("inject", kind, key))
+
+
+def directory(path: str) -> str:
+    """Return a mount path in the spelling that all spellings of it share: `/dev/shm/` is `/dev/shm`."""
+    return normpath(f"/{path.lstrip('/')}")

@@ -11,10 +11,10 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from rules.dra.devices import facts_of
-from rules.dra.state import DRA_KINDS, NO_DRA, DraState, dra_state
 from rules.kube.tolerations import Taint, tolerates
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
+from rules.nodes.devices.devices import facts_of
+from rules.nodes.devices.state import DRA_KINDS, NO_DRA, DraState, dra_state
 from rules.nodes.gpu_operator import (
     CLUSTER_POLICY,
     GpuOperator,
@@ -23,13 +23,21 @@ from rules.nodes.gpu_operator import (
     runtime_on,
     toolkit_daemon_set,
 )
-from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, pool_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
-from rules.nodes.node_row import ANY, NodeRow, NodeState, read_node, returning_resources
+from rules.nodes.node_row import (
+    ANY,
+    NODE,
+    NodeRow,
+    NodeState,
+    kind_of,
+    objects_of,
+    read_node,
+    returning_resources,
+)
 from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, declared_pools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.

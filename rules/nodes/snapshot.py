@@ -8,12 +8,11 @@ from collections.abc import Collection, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
-from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
+from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
 from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables, toolkit_daemon_set
 from rules.nodes.inventory import INSTANCE_TYPE
-from rules.nodes.inventory_document import NODE, kind_of, objects_of
 from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
-from rules.nodes.node_row import NodeRow, read_node
+from rules.nodes.node_row import NODE, NodeRow, kind_of, objects_of, read_node
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.nodes.pools.cluster_api import LABELS_ANNOTATION, read_annotations
 from rules.nodes.runtime_modes import NODE_INFO, host_labels

@@ -9,12 +9,11 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from rules.schema.base import RuleDocument
 from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors, unknown_key
+from rules.schema.field_types import RuleDocument
 from rules.text.i18n import Text
-from rules.text.location import Location
 from rules.text.paths import Path, field_path
-from rules.text.yaml_document import Document, SourceError
+from rules.text.yaml_document import Document, Location, SourceError
 
 D = TypeVar("D", bound=RuleDocument)
 

@@ -15,10 +15,17 @@ from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
-from rules.schema.base import ACTIONS, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
-from rules.schema.field_types import CapabilityText, CudaText, parse_optional_version
-from rules.schema.match_fields import MatchDocument, build_match
+from rules.schema.field_types import (
+    ACTIONS,
+    CapabilityText,
+    CudaText,
+    MatchDocument,
+    RuleDocument,
+    TextDocument,
+    build_match,
+    parse_optional_version,
+)
 from rules.text.i18n import Text
 
 _LEVELS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}

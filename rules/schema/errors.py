@@ -13,9 +13,8 @@ from pydantic import BaseModel, ValidationError
 
 from rules.cel.syntax_errors import ExpressionError
 from rules.text.i18n import Language, Text
-from rules.text.location import Location
 from rules.text.paths import Path, field_path
-from rules.text.yaml_document import Document
+from rules.text.yaml_document import Document, Location
 
 _STRING: Final = Text("a string", "字符串")
 _BOOLEAN: Final = Text("a boolean", "布尔值")

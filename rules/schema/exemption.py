@@ -10,9 +10,16 @@ from pydantic import AfterValidator, Field, WithJsonSchema
 
 from rules.model.match import Match
 from rules.model.rule import Exemption
-from rules.schema.base import MAX_ENTRIES, MAX_NAMES, NonEmpty, RuleDocument
 from rules.schema.builder import RuleBuilder, read_rule
-from rules.schema.match_fields import NamespacesDocument, PodSelectorDocument, build_selector
+from rules.schema.field_types import (
+    MAX_ENTRIES,
+    MAX_NAMES,
+    NamespacesDocument,
+    NonEmpty,
+    PodSelectorDocument,
+    RuleDocument,
+    build_selector,
+)
 from rules.text.glob import glob
 from rules.text.i18n import Text
 

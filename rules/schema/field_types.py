@@ -1,15 +1,27 @@
-"""Field types of rule documents: names, labels and versions."""
+"""Base classes and field types of rule documents, the pydantic models of rule files.
+
+Each model validates one document; the loader builds the compiled rules of `model` from them. Unknown keys are
+errors, and all errors are reported at once.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Annotated, Any, Final
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, WithJsonSchema
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    WithJsonSchema,
+    model_validator,
+)
 
 from rules.cel.expression import Expression
-from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
-from rules.cuda.image_pattern import ImageRegex
+from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES, described
+from rules.cuda.image_catalog import ImageRegex
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import (
     RESOURCE_PATTERN,
@@ -18,9 +30,37 @@ from rules.kube.names import (
     is_object_name,
     is_resource_pattern,
 )
-from rules.schema.base import MAX_EXPRESSIONS, NonEmpty
+from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
 from rules.schema.errors import expected
+from rules.text.glob import glob
 from rules.text.i18n import Text
+
+# Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
+_ENV_NAME: Final = r"^[ -<>-~]+$"
+ACTIONS: Final = "deny: denies the pod; warn: kubectl prints a warning; dryrun: metric and logs only"
+
+# Entries of a list in a rule: each is compared with other rules or entries, or compiled. Rules have a dozen.
+MAX_ENTRIES: Final = 256
+# CEL expressions of a rule, as matchConditions in Kubernetes: to compile the longest takes 4 ms.
+MAX_EXPRESSIONS: Final = 64
+# Names of namespaces or service accounts: some rules list every one.
+MAX_NAMES: Final = 2048
+
+NonEmpty = Annotated[str, StringConstraints(min_length=1)]
+
+
+class RuleDocument(BaseModel):
+    """A document or a part of one: unknown keys and wrong types are errors."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True)
+
+
+class TextDocument(RuleDocument):
+    """A text in English, Chinese, or both."""
+
+    en: str = Field("", description="in English; empty: as in Chinese")
+    zh: str = Field("", description="in Chinese; empty: as in English")
+
 
 OBJECT_NAME: Final = Text(
     "at most 253 characters of a-z, 0-9, - and .", "最多 253 个字符，由 a-z、0-9、- 和 . 组成"
@@ -123,3 +163,192 @@ RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
 def parse_optional_version(kind: Any, text: str | None) -> Any:
     """Return `kind.parse(text)`, or None if there is no text."""
     return kind.parse(text) if text else None
+
+
+class _Entry(BaseModel):
+    """An entry that allows unknown fields and keeps them unchanged."""
+
+    model_config = ConfigDict(extra="allow", strict=True, frozen=True)
+
+    def entry(self) -> dict[str, Any]:
+        """Return the entry as it was written."""
+        return self.model_dump(by_alias=True, exclude_unset=True)
+
+
+class _Known(_Entry):
+    """An entry that does not allow unknown fields."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class VolumeDocument(_Entry):
+    """A volume, as in the Kubernetes API."""
+
+    name: str = Field(min_length=1, description="name of the volume; other keys are as in the Kubernetes API")
+
+
+class VolumeMountDocument(_Entry):
+    """A volume mount, as in the Kubernetes API."""
+
+    name: str = Field(min_length=1, description="name of the volume; other keys are as in the Kubernetes API")
+    mount_path: str = Field(min_length=1, alias="mountPath", description="the mount path in the container")
+
+
+class TolerationDocument(_Known):
+    """A toleration, as in the Kubernetes API."""
+
+    key: str = Field("", description="the taint key; empty with Exists: any")
+    operator: Literal["Equal", "Exists", "Lt", "Gt"] = Field("Equal", description="how the value is compared")
+    value: str = Field("", description="the taint value")
+    effect: Literal["", "NoSchedule", "PreferNoSchedule", "NoExecute"] = Field("", description="empty: all")
+    toleration_seconds: int | None = Field(
+        None,
+        alias="tolerationSeconds",
+        description="with NoExecute, seconds until eviction; absent: never",
+    )
+
+
+class NodeSelectorTermDocument(_Entry):
+    """A node selector term, as in the Kubernetes API."""
+
+    match_expressions: list[dict[str, Any]] = Field(
+        [], alias="matchExpressions", description="{key, operator, values} of node labels"
+    )
+    match_fields: list[dict[str, Any]] = Field(
+        [], alias="matchFields", description="{key, operator, values} of node fields: metadata.name"
+    )
+
+    @model_validator(mode="after")
+    def _matches_something(self) -> Self:
+        if not self.match_expressions and not self.match_fields:
+            raise ValueError(
+                Text(
+                    "a term without expressions matches no node; set matchExpressions or matchFields",
+                    "没有表达式的 term 不匹配任何节点；请设置 matchExpressions 或 matchFields",
+                )
+            )
+        return self
+
+
+class NodeSelectorDocument(_Known):
+    """Node selector terms, of which at least one must match."""
+
+    terms: list[NodeSelectorTermDocument] = Field(
+        alias="nodeSelectorTerms", min_length=1, description="at least one must match"
+    )
+
+
+class PreferredTermDocument(_Known):
+    """A preferred node selector term with its weight."""
+
+    weight: int = Field(ge=1, le=100, description="added to the score of matching nodes")
+    preference: NodeSelectorTermDocument = Field(description="the preferred nodes")
+
+
+class NodeAffinityDocument(_Known):
+    """Node affinity, as in the Kubernetes API."""
+
+    required: NodeSelectorDocument | None = Field(
+        None,
+        alias="requiredDuringSchedulingIgnoredDuringExecution",
+        description="ANDed into each of the pod's terms",
+    )
+    preferred: list[PreferredTermDocument] = Field(
+        [],
+        alias="preferredDuringSchedulingIgnoredDuringExecution",
+        description="appended to the pod's preferences",
+    )
+
+
+_VALUES: Final = Text("requires at least one value", "要求至少一个值")
+_NO_VALUES: Final = Text("allows no values", "不允许有值")
+
+
+class NamespacesDocument(RuleDocument):
+    """Namespaces by name or glob."""
+
+    include: list[NonEmpty] = Field([], max_length=MAX_NAMES, description="names or globs; empty: all")
+    exclude: list[NonEmpty] = Field(
+        [], max_length=MAX_NAMES, description="names or globs; takes precedence over `include`"
+    )
+
+
+class SelectorTermDocument(RuleDocument):
+    """One requirement of a label selector."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "if": {"properties": {"operator": {"enum": list(SELECTOR_OPERATORS[:2])}}},
+            "then": {"properties": {"values": {"minItems": 1}}, "required": ["values"]},
+            "else": {"properties": {"values": {"maxItems": 0}}},
+        }
+    )
+
+    key: NonEmpty = Field(description="the label key")
+    operator: Literal["In", "NotIn", "Exists", "DoesNotExist"] = Field(
+        description="NotIn matches also if the label is absent"
+    )
+    values: list[str] = Field([], description="at least one for In and NotIn; none for the others")
+
+    @model_validator(mode="after")
+    def _values_suit_operator(self) -> Self:
+        if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
+            why = _NO_VALUES if self.values else _VALUES
+            raise ValueError(Text(f"operator {self.operator} {why.en}", f"运算符 {self.operator} {why.zh}"))
+        return self
+
+
+class PodSelectorDocument(RuleDocument):
+    """A label selector, as in the Kubernetes API."""
+
+    match_labels: dict[str, str] = Field({}, alias="matchLabels", description="labels with their values")
+    match_expressions: list[SelectorTermDocument] = Field(
+        [], alias="matchExpressions", description="label requirements, which must all match"
+    )
+
+
+class MatchDocument(RuleDocument):
+    """The containers that a rule applies to; all conditions must match."""
+
+    resources: list[ResourcePattern] = Field(
+        min_length=1,
+        max_length=MAX_ENTRIES,
+        description="names or globs; at least one is in the container",
+    )
+    images: list[NonEmpty] = Field(
+        [],
+        max_length=MAX_ENTRIES,
+        description="globs; at least one matches the container's image, as written or in full",
+    )
+    namespaces: NamespacesDocument = Field(NamespacesDocument(), description="namespaces of the pod")
+    pod_selector: PodSelectorDocument = Field(
+        PodSelectorDocument(), alias="podSelector", description="labels of the pod"
+    )
+    conditions: list[ConditionText] = Field(
+        [],
+        max_length=MAX_EXPRESSIONS,
+        description=f"CEL expressions over {described(CONDITION_VARIABLES)}; all must be true",
+    )
+
+
+def build_match(match: MatchDocument) -> Match:
+    """Return the match of a rule, with its globs and expressions compiled."""
+    return Match(
+        resources=tuple(match.resources),
+        images=tuple(glob(pattern) for pattern in match.images),
+        include=tuple(glob(pattern) for pattern in match.namespaces.include),
+        exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
+        selector=build_selector(match.pod_selector),
+        conditions=tuple(compile_expression(source, CONDITION_VARIABLES) for source in match.conditions),
+    )
+
+
+def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
+    """Return the requirements of a label selector, those of matchLabels first."""
+    return (
+        *(SelectorTerm(key, "In", frozenset([value])) for key, value in selector.match_labels.items()),
+        *(
+            SelectorTerm(term.key, term.operator, frozenset(term.values))
+            for term in selector.match_expressions
+        ),
+    )

@@ -9,16 +9,23 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rules.cuda.gpu_memory import parse_memory
-from rules.cuda.image_catalog import ImageCase, ImageRow
-from rules.cuda.image_facts import CompatLibraries
-from rules.cuda.image_pattern import ImageRegex
+from rules.cuda.image_catalog import CompatLibraries, ImageCase, ImageRegex, ImageRow
 from rules.cuda.nvidia_require import REQUIRE_PREFIX, parse_constraint
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import is_digest
 from rules.model.rule import ImageCatalogRule
-from rules.schema.base import MAX_ENTRIES, NonEmpty, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
-from rules.schema.field_types import CUDA_GROUP, CapabilityText, CudaText, RegexText, parse_optional_version
+from rules.schema.field_types import (
+    CUDA_GROUP,
+    MAX_ENTRIES,
+    CapabilityText,
+    CudaText,
+    NonEmpty,
+    RegexText,
+    RuleDocument,
+    TextDocument,
+    parse_optional_version,
+)
 from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 

@@ -17,17 +17,24 @@ from rules.model.rule import (
     InjectionAction,
     InjectionRule,
 )
-from rules.schema.base import _ENV_NAME, MAX_ENTRIES, RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
-from rules.schema.field_types import Annotations, Labels, ObjectName, ResourcePattern
-from rules.schema.kubernetes_types import (
+from rules.schema.field_types import (
+    _ENV_NAME,
+    MAX_ENTRIES,
+    Annotations,
+    Labels,
+    MatchDocument,
     NodeAffinityDocument,
+    ObjectName,
+    ResourcePattern,
+    RuleDocument,
+    TextDocument,
     TolerationDocument,
     VolumeDocument,
     VolumeMountDocument,
+    build_match,
 )
-from rules.schema.match_fields import MatchDocument, build_match
 from rules.text.glob import is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path

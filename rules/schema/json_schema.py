@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rules.schema.base import RuleDocument
 from rules.schema.builder import DOCUMENT_KEY, patchable_keys
 from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.exemption import ExemptionDocument
+from rules.schema.field_types import RuleDocument
 from rules.schema.image_catalog import ImageCatalogDocument
 from rules.schema.injection_rule import InjectionRuleDocument
 from rules.schema.loader import (

@@ -37,9 +37,8 @@ from rules.schema.node_profile import build_node_profile
 from rules.schema.resource_rule import ResourceRuleData, build_resource_rule
 from rules.schema.size_limit import excess
 from rules.text.i18n import Text
-from rules.text.location import Location
 from rules.text.paths import Path
-from rules.text.yaml_document import Document, SourceError, read
+from rules.text.yaml_document import Document, Location, SourceError, read
 
 DEFAULT_NAMESPACE: Final = "kube-public"
 # The same three labels in the older and the newer spelling; both are in use.

@@ -14,7 +14,6 @@ from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.pools.document import may_be_required
-from rules.schema.base import RuleDocument, TextDocument
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
 from rules.schema.field_types import (
@@ -23,6 +22,8 @@ from rules.schema.field_types import (
     CudaText,
     Labels,
     ResourcePattern,
+    RuleDocument,
+    TextDocument,
     parse_optional_version,
 )
 from rules.text.glob import is_glob

@@ -9,7 +9,7 @@ from pydantic import Field, ValidationError
 
 from rules.cel.variables import VALIDATION_VARIABLES, described
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.resource_index import ResourceIndex
+from rules.model.match import ResourceIndex
 from rules.model.rule import (
     Action,
     FailurePolicy,
@@ -19,10 +19,17 @@ from rules.model.rule import (
     Validation,
     mildest,
 )
-from rules.schema.base import ACTIONS, MAX_EXPRESSIONS, RuleDocument
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, expected, kind_of, schema_errors
-from rules.schema.field_types import ObjectName, ResourcePattern, ValidationText, compile_expression
+from rules.schema.field_types import (
+    ACTIONS,
+    MAX_EXPRESSIONS,
+    ObjectName,
+    ResourcePattern,
+    RuleDocument,
+    ValidationText,
+    compile_expression,
+)
 from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path

@@ -1,11 +1,14 @@
-"""Caches for small arguments only, so that memory is bounded in bytes as well as in entries."""
+"""Bounds: caches of small arguments only, bounded in bytes, and a budget of steps for one object."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
+from rules.text.i18n import Text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
+
 
 K = TypeVar("K", bound="Hashable")
 T = TypeVar("T")
@@ -47,3 +50,43 @@ class _Cache(dict[K, T], Generic[K, T]):
                 self.clear()
             self[key] = found
         return found
+
+
+# A step is about a microsecond of one core. An object takes half a second of the webhook's five at most, and
+# a third of that is for reading its containers. A pod of a few containers takes some thousand steps.
+MOST_STEPS: Final = 150_000
+
+_TOO_MUCH: Final = Text(
+    f"its scripts, variables, images and NVIDIA_REQUIRE_* expressions take more than {MOST_STEPS:,} steps to"
+    " read; gpugate reads no more of one object. Shorten them, or split the object",
+    f"读取其脚本、环境变量、镜像与 NVIDIA_REQUIRE_* 表达式需要超过 {MOST_STEPS:,} 步，"
+    "gpugate 不再读取，请缩短这些内容或拆分该对象",
+)
+
+
+class OverBudgetError(ValueError):
+    """An object takes more time than it may. The fault of its author. text: the bound, and what to do."""
+
+    def __init__(self, text: Text) -> None:
+        super().__init__(text.en)
+        self.text = text
+
+
+class Budget:
+    """Steps that an object may take. spent: so far. Steps are counted before they are done.
+
+    most: how many. text: what is said of an object that takes more.
+    """
+
+    __slots__ = ("_most", "_text", "spent")
+
+    def __init__(self, most: int = MOST_STEPS, text: Text = _TOO_MUCH) -> None:
+        self._most = most
+        self._text = text
+        self.spent = 0
+
+    def spend(self, steps: int) -> None:
+        """Take steps from it. Raises OverBudgetError if they are more than are left."""
+        self.spent += steps
+        if self.spent > self._most:
+            raise OverBudgetError(self._text)

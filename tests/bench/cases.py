@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 import yaml
 
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules
@@ -27,7 +27,7 @@ from tests.support.dra_clusters import (
 )
 from tests.support.node_builders import A100, GPU, H100, T4, V100, VGPU, gfd, node
 from webhook.admission.review import decode_review
-from webhook.cli.input.files import RuleSource, read_path
+from webhook.cli.inputs.files import RuleSource, read_path
 
 ROOT: Final = Path(__file__).parents[2]
 # A recorded review, which is also the envelope of the other pods.

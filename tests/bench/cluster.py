@@ -25,13 +25,13 @@ import yaml
 
 from certs.authority import make_authority, make_leaf
 from certs.kubernetes_api import KubernetesError
-from rules.report.validating_admission_policy import export
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.bench.cases import BY_RULES, ROOT, builtin, catalog, node_of
 from tests.bench.client import retrying
 from tests.bench.figures import Effort, Samples, Section, Spread, Table
 from tests.bench.served import HOST, constant, gpugate
 from tests.e2e.cluster import ControlPlane, assets, missing
+from webhook.cli.export.policies import export
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.resource import NODES, config_maps
 

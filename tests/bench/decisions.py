@@ -15,7 +15,7 @@ import msgspec
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from tests.bench.cases import (
     BY_DEVICES,

@@ -18,7 +18,7 @@ from rules.text.similarity import Comparisons
 from tests.support.builders import NO_NODES as NO_INVENTORY
 from tests.support.node_builders import shipped
 from tests.support.paths import MANIFESTS, needs_manifests
-from webhook.cli.input.objects import request_of
+from webhook.cli.inputs.objects import request_of
 
 pytestmark = needs_manifests
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules.cuda.image_catalog import built_in_catalog
-from rules.cuda.image_facts import ImageFacts
+from rules.cuda.image_catalog import ImageFacts, built_in_catalog
 from rules.cuda.requirements import GpuRequirements, container_facts, requirements_of
 from rules.kube.image_reference import parse_image
 from rules.kube.json_patch import Recorder

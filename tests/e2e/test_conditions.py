@@ -18,7 +18,7 @@ from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import loaded, resource_rule
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import (
     CONDITION,

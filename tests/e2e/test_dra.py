@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import pytest
 
-from rules.dra.state import GROUP
+from rules.nodes.devices.state import GROUP
 from tests.e2e.cluster import ControlPlane, assets
 from tests.e2e.cluster import missing as absent
 from tests.e2e.daemon import reserve_port

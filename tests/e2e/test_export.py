@@ -12,15 +12,15 @@ import pytest
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.report.validating_admission_policy import export
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.serve_process import eventually
 from tests.support.builders import patched, resource_rule
+from webhook.cli.export.policies import export
 
 # MutatingAdmissionPolicy is enabled since.
 pytestmark = pytest.mark.needs_kubernetes("1.36")

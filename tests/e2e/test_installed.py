@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from rules.dra.state import GROUP
+from rules.nodes.devices.state import GROUP
 from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL
 from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.gpu_operator import VERSIONS as POLICY_VERSIONS

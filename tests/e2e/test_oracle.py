@@ -16,15 +16,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from rules.decision.resource_stage import API_SERVER
-from rules.dra.selectors import Match, compile_selector
-from rules.kube.container_env import expand
 from rules.kube.image_reference import parse_image
 from rules.kube.names import is_extended_resource
+from rules.kube.pod import expand
 from rules.kube.quantity import MAX_QUANTITY, QuantityError, parse_quantity
+from rules.nodes.devices.selectors import Match, compile_selector
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates
 from tests.e2e.cluster import assets
-from tests.rules.dra.test_selectors import ATTRIBUTES, CAPACITY, DRIVER, OWN, RESULTS, kind
+from tests.rules.nodes.devices.test_selectors import ATTRIBUTES, CAPACITY, DRIVER, OWN, RESULTS, kind
 from tests.support import reference_selector as reference
 from tests.support.builders import container, decision, pod, policy
 

@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Any
 from rules.cuda.framework_flags import command_line, flag_requirements
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import container_facts, requirements_of
-from rules.kube.container_env import environment
+from rules.cuda.shell_script import script_index
 from rules.kube.json_patch import Recorder
-from rules.kube.pod import Container, ContainerKind
-from rules.kube.shell_script import script_index
-from rules.text.budget import OverBudgetError
+from rules.kube.pod import Container, ContainerKind, environment
+from rules.text.bounded_cache import OverBudgetError
 from tests.fuzz.mutator import texts
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 from webhook.admission.handler import AdmissionHandler
 from webhook.admission.review import ReviewError
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,7 +13,7 @@ import yaml
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import compile_policy
 from rules.lint.rule_set_checks import lint
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from rules.schema.json_schema import schemas
 from rules.schema.loader import Loaded, load_rules

@@ -8,10 +8,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
+from rules.affinity.version_range import VersionRange
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_affinity import Requirement, conjoin, inject, prefer
-from rules.nodes.version_range import VersionRange
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES
 

@@ -12,8 +12,6 @@ from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.certainty import Certainty
 from rules.model.decision import Decision
-from rules.report.failures import Cause, Source, Statement, causes
-from rules.report.unscheduled import Unscheduled
 from tests.laws.test_inventory_laws import (
     READY,
     clusters,
@@ -33,15 +31,17 @@ from tests.support.reference_verdict import Cluster
 from tests.webhook.agent.test_labels import probes
 from webhook.agent.diagnosis import Diagnosis, diagnose
 from webhook.agent.nvml_probe import Probe
-from webhook.cli.evaluation.findings import evaluate
-from webhook.cli.evaluation.what_if import ClusterState, Subject
-from webhook.cli.evaluation.workloads import WorkloadObject, workloads_in
-from webhook.cli.input.cluster_source import NO_CLUSTER
-from webhook.cli.input.decision_context import DecisionContext
-from webhook.cli.input.quotas import Quotas
-from webhook.cli.output.report_model import Finding
+from webhook.cli.audit.findings import evaluate
+from webhook.cli.audit.workloads import WorkloadObject, workloads_in
+from webhook.cli.inputs.cluster_source import NO_CLUSTER
+from webhook.cli.inputs.decision_context import DecisionContext
+from webhook.cli.inputs.quotas import Quotas
+from webhook.cli.report.report_model import Finding
 from webhook.cli.ui.evaluation import evaluate as shown_by_ui
 from webhook.cli.ui.session import GIVEN, Nodes, Question, Rules, Session
+from webhook.cli.whatif.compare import ClusterState, Subject
+from webhook.cli.why.failures import Cause, Source, Statement, causes
+from webhook.cli.why.unscheduled import Unscheduled
 from webhook.yaml_output import dump_yaml
 
 bound_to = st.sampled_from(["n0", "n1", "n2", "n9"])

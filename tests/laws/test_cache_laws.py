@@ -13,11 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import Snapshot, decide
+from rules.decision.trace import explain
 from rules.kube.json_patch import ObjectError
-from rules.model.decision import Decision
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
-from rules.report.explain import explain
 from rules.text import bounded_cache
 from tests.support.builders import (
     DEVICE,

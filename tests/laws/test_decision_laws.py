@@ -21,8 +21,7 @@ from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.decision import Decision, Effect
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest, Decision, Effect
 from rules.model.rule import POD_FIELDS, Action, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import load_rules

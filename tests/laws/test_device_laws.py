@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rules.compatibility import claims, node_evaluation
-from rules.dra import devices, selectors
+from rules.nodes.devices import devices, selectors
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_index import LabelIndex
 from tests.support.builders import pod

@@ -44,7 +44,7 @@ from tests.support.pages import (
 from tests.support.paths import ROOT
 from webhook.agent.metrics import REGISTRY
 from webhook.cli import main
-from webhook.resolver import metrics as resolver_metrics
+from webhook.images.resolver import metrics as resolver_metrics
 from webhook.telemetry.metrics import exposition
 
 PAGES: Final = sorted(

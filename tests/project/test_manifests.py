@@ -24,11 +24,11 @@ from tests.support.paths import ROOT
 from tests.support.release import RELEASE
 from tests.support.webhooks import builtin_handler
 from webhook.admission.app import create_app
-from webhook.cli.commands.audit import command as audit
+from webhook.cli.audit.command import command as audit
 from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
-from webhook.cli.input.files import load_workloads
-from webhook.resolver.fact_store import NAMES
+from webhook.cli.inputs.files import load_workloads
+from webhook.images.resolver.fact_store import NAMES
 from webhook.server.server import ServerConfig
 from webhook.telemetry import metrics
 

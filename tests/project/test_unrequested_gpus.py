@@ -14,7 +14,7 @@ import yaml
 from rules.model.rule import RuleSet
 from rules.schema.loader import DEFAULT_NAMESPACE
 from tests.support.paths import ROOT
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 from webhook.cluster.match_conditions import PODS, expression, resources_of
 
 COMPONENT: Final = ROOT / "manifests/components/unrequested-gpus"

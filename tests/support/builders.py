@@ -12,8 +12,7 @@ import yaml
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.decision import Decision
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import Loaded, load_rules
 from rules.text.i18n import Language

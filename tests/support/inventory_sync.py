@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 from typing import Any
 
-from rules.dra.state import DRA_KINDS
+from rules.nodes.devices.state import DRA_KINDS
 from rules.nodes.gpu_operator import CLUSTER_POLICY, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 from webhook.cluster.inventory_sync import InventorySync

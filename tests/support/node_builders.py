@@ -16,7 +16,7 @@ from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.support import reference_selector as reference
 from tests.support.builders import config_map, container, patched, pod, request
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 Node = dict[str, Any]
 

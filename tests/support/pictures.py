@@ -18,8 +18,7 @@ from typing import Final
 from xml.etree import ElementTree as ET
 
 from rules import Language
-from rules.text.display_width import width
-from rules.text.i18n import Text
+from rules.text.i18n import Text, width
 from tests.support.paths import ROOT
 
 FOLDER: Final = "docs/pictures"

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from rules.cuda.image_catalog import ImageCatalog, built_in_catalog
-from rules.cuda.image_facts import BuiltFor
+from rules.cuda.image_catalog import BuiltFor, ImageCatalog, built_in_catalog
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements, container_facts, requirements_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.json_patch import Recorder

@@ -6,7 +6,7 @@ from functools import cache
 
 from rules import Inventory, RuleSet, load_rules
 from rules.text.yaml_document import read
-from webhook.cli.input.files import RuleSource, load_workloads
+from webhook.cli.inputs.files import RuleSource, load_workloads
 from webhook.cli.ui.session import Nodes, Question, Rules, Session
 
 T4 = """apiVersion: v1

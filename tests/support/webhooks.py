@@ -9,7 +9,7 @@ from typing import Any
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 
 @cache

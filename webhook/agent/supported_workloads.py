@@ -7,8 +7,7 @@ from enum import Enum
 from typing import Final
 
 from rules.compatibility.checks import check_on_node
-from rules.cuda.image_catalog import ImageCatalog
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries, ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, requirements_of
 from rules.cuda.tables import cuda_version, read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion

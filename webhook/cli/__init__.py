@@ -19,6 +19,8 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
+from webhook.cli.completion import COMPLETE_VARIABLE
+
 # Name and summary of each command. Its module is imported when it is called: `preview` does not need Flask.
 _COMMANDS: Final = {
     "preview": "Show the admission result and the patch for objects, without a cluster",
@@ -44,8 +46,12 @@ _COMMANDS: Final = {
     "completion": "Print the script that completes commands in bash, zsh or fish",
     "version": "Show the versions of gpugate and its rules, here and in a cluster",
 }
-# Set by the completion scripts of shells, which completion.py has.
-COMPLETE_VARIABLE: Final = "_GPUGATE_COMPLETE"
+# Commands with a folder of their own; the module of any other one is `commands/NAME.py`.
+_MODULES: Final = {
+    **{name: f"{name}.command" for name in ("audit", "export", "matrix", "test", "ui", "whatif", "why")},
+    "completion": "completion",
+    "rules new": "test.new",
+}
 # The extra of pyproject.toml that installs a module.
 _EXTRAS: Final = {
     "aiohttp": "cluster",
@@ -78,8 +84,6 @@ class _Commands(click.Group):
 
     def main(self, *args: Any, **settings: Any) -> Any:
         """Run the command line and exit; a closed pipe ends it without an error message."""
-        if COMPLETE_VARIABLE in os.environ:
-            importlib.import_module("webhook.cli.completion")
         try:
             status = self._run(args, settings)
         except click.Abort:
@@ -113,7 +117,7 @@ class _Commands(click.Group):
         except click.UsageError as error:
             if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
                 raise
-            from webhook.cli.output.console import BadInputError
+            from webhook.cli.terminal.console import BadInputError
 
             raise BadInputError(error.format_message()) from None
 
@@ -146,9 +150,8 @@ class _Commands(click.Group):
         del ctx
         if cmd_name not in _COMMANDS:
             return None
-        command: click.Command = importlib.import_module(
-            f"webhook.cli.commands.{cmd_name.replace(' ', '_')}"
-        ).command
+        module = _MODULES.get(cmd_name, f"commands.{cmd_name.replace(' ', '_')}")
+        command: click.Command = importlib.import_module(f"webhook.cli.{module}").command
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -159,7 +162,7 @@ class _Commands(click.Group):
 
 def _show(error: click.ClickException | OSError | ModuleNotFoundError) -> int:
     """Print the error that ends a command, and return its exit status. Raises it if it is a bug."""
-    from webhook.cli.output.console import BadInputError, os_error_text, show_error
+    from webhook.cli.terminal.console import BadInputError, os_error_text, show_error
 
     if isinstance(error, OSError):
         error = BadInputError(os_error_text(error))

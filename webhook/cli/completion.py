@@ -1,4 +1,4 @@
-"""Completion of the command line: what click's own lacks in shells, and what kubectl asks of a plugin."""
+"""`gpugate completion`, and what completion in shells and in kubectl needs besides click's own."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from click.shell_completion import (
     split_arg_string,
 )
 
+# Set by the completion scripts of shells.
+COMPLETE_VARIABLE: Final = "_GPUGATE_COMPLETE"
 # Directives of cobra. DEFAULT: the shell completes files.
 _DEFAULT, _NO_FILES, _ONLY_FOLDERS = 0, 4, 16
 _LINE: Final = "COMP_LINE"
@@ -104,3 +106,22 @@ def completions_for_kubectl(cli: click.Command, arguments: Sequence[str]) -> Ite
         if item.type == "plain":
             yield f"{item.value}\t{item.help}" if item.help else item.value
     yield f":{_DEFAULT if 'file' in kinds else _ONLY_FOLDERS if 'dir' in kinds else _NO_FILES}"
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(list(SHELLS)))
+@click.pass_context
+def command(context: click.Context, shell: str) -> None:
+    """Print the completion script of a shell.
+
+    It completes commands, options and their values: files, contexts of the kubeconfig, rules, nodes in
+    files. For `kubectl gpugate`, the completion of kubectl calls kubectl_complete-gpugate in $PATH.
+
+    \b
+    Examples:
+      gpugate completion bash > ~/.local/share/bash-completion/completions/gpugate
+      gpugate completion zsh > "${fpath[1]}/_gpugate"
+      gpugate completion fish > ~/.config/fish/completions/gpugate.fish
+    """
+    of_shell = SHELLS[shell](context.find_root().command, {}, "gpugate", COMPLETE_VARIABLE)
+    click.echo(of_shell.source(), nl=False)

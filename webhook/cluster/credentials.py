@@ -1,7 +1,11 @@
-"""Credentials: client configuration from a kubeconfig, or from the service account of this pod."""
+"""Credentials: client configuration from a kubeconfig, or from the service account of this pod.
+
+Source: https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#directly-accessing-the-rest-api
+"""
 
 from __future__ import annotations
 
+import os
 import re
 from functools import partial
 from pathlib import Path
@@ -16,6 +20,7 @@ from yaml import YAMLError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
 
 # What the library raises for a file that is not a kubeconfig: it does not check types.
 _OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
@@ -90,3 +95,17 @@ def _read_token(token: Path, configuration: Configuration) -> None:
     if not (content := token.read_text("utf-8")):
         raise ConfigException("the token file is empty")
     configuration.api_key["BearerToken"] = f"bearer {content}"
+
+
+SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+
+
+def in_pod() -> bool:
+    """Return whether this process runs in a pod."""
+    return "KUBERNETES_SERVICE_HOST" in os.environ  # as in every pod
+
+
+def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str | None:
+    """Return the namespace of this pod's service account; None if there is none."""
+    path = folder / "namespace"
+    return path.read_text("utf-8").strip() if path.is_file() else None

@@ -12,14 +12,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from certs.periodic_task import PeriodicTask
-from rules.dra.device_classes import DeviceClass, DeviceClasses, read_device_class
-from rules.dra.devices import KindPool, Problem
-from rules.dra.slices import DeviceInventory, ResourceSlice, read_slice
-from rules.dra.state import DEVICE_CLASS, SLICE, ClaimKey, DraState, claim_key
+from rules.nodes.devices.device_classes import DeviceClass, DeviceClasses, read_device_class
+from rules.nodes.devices.devices import KindPool, Problem
+from rules.nodes.devices.slices import DeviceInventory, ResourceSlice, read_slice
+from rules.nodes.devices.state import DEVICE_CLASS, SLICE, ClaimKey, DraState, claim_key
 from rules.nodes.label_index import ShardedDict
-from webhook.cluster.inventory_resources import dra_resources
 from webhook.cluster.reflector import Applied, Change, Deleted, Listed
-from webhook.cluster.resource import Object, Resource
+from webhook.cluster.resource import Object, Resource, dra_resources
 
 _log = logging.getLogger("gpugate.cluster")
 

@@ -14,18 +14,17 @@ from time import monotonic
 from typing import Any, Final, NotRequired, TypedDict
 
 from rules import Inventory
-from rules.dra.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
+from rules.nodes.devices.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
 from rules.nodes.gpu_operator import CLUSTER_POLICY, read_operator, toolkit_daemon_set
+from rules.nodes.label_families import vanished
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_row import FORMER_LABELS
 from rules.nodes.pools import declared_pools
-from rules.nodes.vanished_labels import vanished
 from webhook.admission.handler import AdmissionHandler
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.device_sync import ClaimMap, DeviceSync, with_claims
-from webhook.cluster.inventory_resources import declaring_resources
 from webhook.cluster.reflector import Applied, Change, Deleted, Listed, Reflector
-from webhook.cluster.resource import NODES, Resource
+from webhook.cluster.resource import NODES, Resource, declaring_resources
 
 _log = logging.getLogger("gpugate.cluster")
 

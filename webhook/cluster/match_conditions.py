@@ -27,9 +27,9 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from rules import RuleSet, Workloads
-from rules.dra.device_classes import IMPLICIT_PREFIX
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
+from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
 from rules.text.glob import glob, is_glob, overlap
 
 # Name of gpugate's condition in each webhook; conditions with other names belong to the operator.

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
+from rules.affinity.label_constraints import PLATFORM
 from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.compatibility.label_constraints import PLATFORM
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import gpu_model
 from rules.model.check_result import CheckResult, Level, capped

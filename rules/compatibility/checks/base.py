@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from enum import Enum
 from typing import ClassVar, Final, NamedTuple
 
-from rules.compatibility.label_constraints import LabelConstraint
+from rules.affinity.label_constraints import LabelConstraint
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult

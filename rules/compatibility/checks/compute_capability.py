@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rules.affinity.label_constraints import ARCH
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.compatibility.label_constraints import ARCH
-from rules.cuda.image_facts import BuiltFor
+from rules.cuda.image_catalog import BuiltFor
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
 _NO_KERNEL_IMAGE: Final = 209  # of data/errors.yaml

@@ -10,6 +10,15 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
+from rules.affinity.label_constraints import (
+    CUDA,
+    DRIVER,
+    EVERYWHERE,
+    LabelConstraint,
+    both,
+    like,
+)
+from rules.affinity.version_range import VersionRange, without_trailing_zeros
 from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
 from rules.compatibility.checks.nvidia_require import (
     host_of,
@@ -20,15 +29,7 @@ from rules.compatibility.checks.nvidia_require import (
     refusal,
     unsatisfied,
 )
-from rules.compatibility.label_constraints import (
-    CUDA,
-    DRIVER,
-    EVERYWHERE,
-    LabelConstraint,
-    both,
-    like,
-)
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.nvidia_require import REQUIRE_CUDA
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
 from rules.cuda.tables import forward_compatible, forward_once_listed, gpu_model, minor_version_floor
@@ -37,7 +38,6 @@ from rules.model.check_result import CheckResult, Level, level_of, unknown, unme
 from rules.model.sharing import SharingPolicy, oldest_of_major
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
-from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 

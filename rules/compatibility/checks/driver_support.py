@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from rules.affinity.label_constraints import ARCH, CUDA, DRIVER, LabelConstraint
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.compatibility.label_constraints import ARCH, CUDA, DRIVER, LabelConstraint
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import LastBranch, cudas_of_branches, gpu_model, last_branch_of, last_branches
 from rules.cuda.versions import ComputeCapability
 from rules.model.check_result import CheckResult, unmet
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
-from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
 

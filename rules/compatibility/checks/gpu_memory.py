@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
+from rules.affinity.label_constraints import MEMORY, LabelConstraint
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.base import Check, Constraint, ContainerFinding, Subject
-from rules.compatibility.label_constraints import MEMORY, LabelConstraint
 from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
 from rules.cuda.tables import gpu_model
@@ -14,7 +15,6 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped, unknown
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
 _MISSING: Final = Text("no label provides the GPU memory", "没有标签提供显存大小")

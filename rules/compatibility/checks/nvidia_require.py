@@ -10,8 +10,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import Final
 
-from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.compatibility.label_constraints import (
+from rules.affinity.label_constraints import (
     ARCH,
     CUDA,
     DRIVER,
@@ -24,7 +23,9 @@ from rules.compatibility.label_constraints import (
     like,
     shortened,
 )
-from rules.cuda.image_facts import StartConstraint
+from rules.affinity.version_range import VersionRange, without_trailing_zeros
+from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.cuda.image_catalog import StartConstraint
 from rules.cuda.nvidia_require import Constraint as Requirement
 from rules.cuda.nvidia_require import Factor, Host, held
 from rules.cuda.requirements import GpuRequirements
@@ -35,7 +36,6 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
-from rules.nodes.version_range import VersionRange, without_trailing_zeros
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Text
 

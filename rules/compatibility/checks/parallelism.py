@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from rules.compatibility.checks.base import Check, ContainerFinding
-from rules.cuda.parallelism import Parallelism, multi_node_signs, visible_devices
+from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_devices
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped

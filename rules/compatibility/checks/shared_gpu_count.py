@@ -1,4 +1,4 @@
-"""More than one replica of a GPU that NVIDIA's device plugin shares by MPS or time-slicing.
+"""More GPUs, or replicas of a shared GPU, than a node can give to one container.
 
 By MPS, the plugin refuses more than one (UnexpectedAdmissionError), unless failRequestsGreaterThanOne is
 false, which plugins up to 2026-05 ignore; by time-slicing only if it is true. No label has that setting.
@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
+from rules.affinity.label_constraints import not_labelled
 from rules.compatibility.checks.base import Check
-from rules.compatibility.label_constraints import not_labelled
+from rules.compatibility.result import ExcessiveRequest
 from rules.cuda.requirements import GpuRequirements
-from rules.model.check_result import CheckResult, Level
+from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -94,3 +95,26 @@ def _strategy(node: NodeCapabilities) -> str | None:
 
 def _is_shared(product: str) -> bool:
     return product.endswith(_SHARED_PRODUCT)
+
+
+def too_many(
+    policy: SharingPolicy, excess: ExcessiveRequest, own: int, *, certain: bool
+) -> CheckResult | None:
+    """Return the result that no node has as many of a resource, or None if the check is off.
+
+    own: what the container of the message requests of it. certain: as in ExcessiveRequest, or less.
+    """
+    resource, amount, most, _ = excess
+    level = capped(policy.checks.gpu_count, certain=certain)
+    if level is Level.COMPATIBLE:
+        return None
+    together = Text(f" ({own} in this container)", f"（此容器 {own} 个）") if own != amount else Text()
+    reason = Text(
+        f"the pod requests {amount} {resource}{together.en}, no node has more than {most}",
+        f"该 Pod 申请 {amount} 个 {resource}{together.zh}，没有节点超过 {most} 个",
+    )
+    fix = Text(
+        f"request at most {most} in one pod; use several pods for more",
+        f"每个 Pod 最多申请 {most} 个；需要更多时请使用多个 Pod",
+    )
+    return CheckResult(level, reason, fix)

@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from rules.affinity.label_constraints import ARCH, CUDA, LabelConstraint, not_labelled
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.base import Check, Constraint, Subject
 from rules.compatibility.checks.compute_capability import MISSING_COMPUTE, newer_gpu
 from rules.compatibility.checks.driver import MISSING_CUDA
 from rules.compatibility.checks.nvidia_require import newer_driver
-from rules.compatibility.label_constraints import ARCH, CUDA, LabelConstraint, not_labelled
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import DEVICE_MODES, NodeCapabilities, is_slice
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression
-from rules.nodes.version_range import VersionRange
 from rules.text.i18n import Text
 
 _CUDA: Final = Text("driver CUDA", "驱动 CUDA")

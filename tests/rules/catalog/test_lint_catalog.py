@@ -10,7 +10,7 @@ import pytest
 
 from rules import load_rules
 from tests.support.command import gpugate
-from webhook.cli.input.files import catalog_path, read_path
+from webhook.cli.inputs.files import catalog_path, read_path
 
 RULES = dict(read_path(str(catalog_path())))
 

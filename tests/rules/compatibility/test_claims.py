@@ -12,15 +12,15 @@ from rules.compatibility import claims as claims_check
 from rules.compatibility.checks import check_on_node
 from rules.cuda.requirements import GpuRequirements
 from rules.decision.policy import Policy, compile_policy
-from rules.dra import claims
-from rules.dra.device_classes import Selectors, match_all
-from rules.dra.devices import DeviceKind
-from rules.dra.selectors import Match
 from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult
 from rules.model.decision import Decision
 from rules.model.rule import Action
 from rules.model.sharing import SharingPolicy
+from rules.nodes.devices import claims
+from rules.nodes.devices.device_classes import Selectors, match_all
+from rules.nodes.devices.devices import DeviceKind
+from rules.nodes.devices.selectors import Match
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool

@@ -8,9 +8,8 @@ import pytest
 
 from rules.cel.cost_limits import MAX_ENTRIES
 from rules.decision.pipeline import Snapshot, decide
+from rules.decision.trace import RuleOutcome, explain
 from rules.model.decision import Decision
-from rules.report.explain import explain
-from rules.report.trace import RuleOutcome
 from tests.support.builders import pod, policy, request
 from tests.support.node_builders import (
     GPU,

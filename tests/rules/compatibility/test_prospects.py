@@ -14,7 +14,7 @@ from rules.model.rule import NodeProfile
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Text
-from rules.text.location import Location
+from rules.text.yaml_document import Location
 from tests.support.node_builders import (
     GPU,
     T4,

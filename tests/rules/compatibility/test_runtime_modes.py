@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 import pytest
 
 from rules.compatibility.checks import check_on_node
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import gpu_model
 from rules.model.check_result import CheckResult, Level, level_of

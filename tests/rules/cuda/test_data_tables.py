@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.text.display_width import width as display_width
+from rules.text.i18n import width as display_width
 from tests.support.command import gpugate
 from tests.support.paths import ROOT
 from tests.support.pseudo_terminal import on_terminal

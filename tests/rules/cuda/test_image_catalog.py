@@ -10,8 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
-from rules.cuda.image_facts import NOTHING_KNOWN, BuiltFor, CompatLibraries, ImageFacts
+from rules.cuda.image_catalog import (
+    NOTHING_KNOWN,
+    BuiltFor,
+    CompatLibraries,
+    ImageCase,
+    ImageCatalog,
+    ImageFacts,
+    ImageRow,
+    built_in_catalog,
+)
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import parse_image
 from rules.text.glob import glob

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 from packaging.version import Version
 
-from rules.cuda.image_catalog import FamilyRow, ImageCase, ImageCatalog, built_in_catalog, covers
-from rules.cuda.image_facts import CompatLibraries, ImageFacts
+from rules.cuda.image_catalog import (
+    CompatLibraries,
+    FamilyRow,
+    ImageCase,
+    ImageCatalog,
+    ImageFacts,
+    built_in_catalog,
+    covers,
+)
 
 # Reference, what its programs need (`none`: no CUDA program; `>=`: or newer; `?`: uncertain), and the CUDA
 # version that its NVIDIA_REQUIRE_CUDA names (empty: unknown or none).

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.image_pattern import ImageRegex
+from rules.cuda.image_catalog import ImageRegex
 from tests.support.cpu_time import loops
 
 # References as long as they may be, for which Python's engine alone would take hours.
@@ -42,7 +42,7 @@ def test_a_text_matches_as_in_pythons_engine(source: str, data: st.DataObject) -
 def test_matching_is_fast_for_every_image(source: str, letter: str) -> None:
     """In another process, which can be killed if it takes minutes."""
     call = f"ImageRegex({source!r}).fullmatch({letter * 700!r})"
-    code = f"from rules.cuda.image_pattern import ImageRegex; print({call})"
+    code = f"from rules.cuda.image_catalog import ImageRegex; print({call})"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
     )

@@ -6,9 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.framework_flags import command_line
-from rules.cuda.parallelism import Parallelism, may_need, parallelism, variables
-from rules.text.budget import OverBudgetError
+from rules.cuda.framework_flags import Parallelism, command_line, may_need, parallelism, parallelism_variables
+from rules.text.bounded_cache import OverBudgetError
 
 VLLM = "vllm/vllm-openai:v0.9.0"
 SGLANG = "lmsysorg/sglang:v0.5.3"
@@ -17,7 +16,7 @@ TGI = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 
 def found(image: str, *words: str, **env: str) -> tuple[Parallelism, ...]:
     """Return what a container needs. The variable SECRET is unknown."""
-    return parallelism(image, command_line(words, env, {"SECRET"}, variables()))
+    return parallelism(image, command_line(words, env, {"SECRET"}, parallelism_variables()))
 
 
 def needed(image: str, *words: str, **env: str) -> list[str]:

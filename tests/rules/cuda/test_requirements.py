@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.image_catalog import ImageCase, ImageCatalog, ImageRow, built_in_catalog
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries, ImageCase, ImageCatalog, ImageRow, built_in_catalog
 from rules.cuda.requirements import ContainerFacts, GpuRequirements, container_facts, requirements_of
 from rules.cuda.versions import ComputeCapability, CudaVersion
-from rules.kube.container_env import environment
 from rules.kube.json_patch import Recorder
-from rules.kube.pod import Container, ContainerKind
+from rules.kube.pod import Container, ContainerKind, environment
 from rules.text.glob import glob
 from tests.support.builders import policy
 from tests.support.node_builders import VLLM, image_catalog

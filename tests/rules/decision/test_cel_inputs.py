@@ -6,7 +6,7 @@ import pytest
 
 from rules.cel.expression import Expression
 from rules.cel.variables import CONDITION_VARIABLES, INPUTS
-from rules.decision.cel_inputs import ContainerInputs
+from rules.decision.injection_stage import ContainerInputs
 from rules.kube.pod import Pod
 from tests.support.builders import container, pod
 

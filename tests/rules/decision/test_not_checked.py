@@ -10,8 +10,7 @@ from rules.cuda.requirements import ANNOTATIONS
 from rules.decision import not_checked
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, Decision
-from rules.model.request import AdmissionRequest
+from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
 from rules.schema.workload_kinds import read_workloads
@@ -30,7 +29,7 @@ from tests.support.builders import (
     NO_NODES as EMPTY,
 )
 from tests.support.node_builders import GPU, gfd, inventory, nodes, shipped
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 SHIPPED = compile_policy(RuleSource(DEFAULT_NAMESPACE).load([]).rules)
 RULE = policy(resource_rule())

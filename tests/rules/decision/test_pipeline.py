@@ -11,8 +11,7 @@ from rules.decision import pipeline
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError
-from rules.model.decision import ALLOWED
-from rules.model.request import AdmissionRequest
+from rules.model.decision import ALLOWED, AdmissionRequest
 from rules.model.rule import Action
 from rules.model.workload_kinds import Workloads
 from rules.text.i18n import Language

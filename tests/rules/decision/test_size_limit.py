@@ -30,13 +30,13 @@ from rules.decision.size_limit import (
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.nodes.inventory import Inventory
 from rules.schema.loader import DEFAULT_NAMESPACE
-from rules.text.budget import MOST_STEPS
+from rules.text.bounded_cache import MOST_STEPS
 from rules.text.i18n import Language
 from tests.bench.cases import node_of
 from tests.support.cpu_time import loops
 from tests.support.webhooks import body, builtin_handler, pod
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 _MATRIX = 64  # images that a CI matrix has in one object

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.kube.container_env import Environment, Literals, environment, expand, expand_all, references
+from rules.kube.pod import Environment, Literals, environment, expand, expand_all, references
 
 SECRET = {"valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
 

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from rules.cel.expression import Expression
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES
-from rules.model.match import Match, SelectorTerm
-from rules.model.resource_index import ResourceIndex
+from rules.model.match import Match, ResourceIndex, SelectorTerm
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap, plain_regex
 
 # Every text of up to five letters: they distinguish globs of up to four tokens.

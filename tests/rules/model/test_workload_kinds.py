@@ -8,7 +8,7 @@ import pytest
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.kube.pod import Pod
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest
 from rules.model.workload_kinds import EVERY, built_in_workloads
 from rules.text.paths import field_path
 from tests.support.builders import DEVICE, NO_NODES, container, nested, pod, policy, resource_rule

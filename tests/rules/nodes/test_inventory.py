@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 
 import rules.nodes.label_index
 from rules.nodes.inventory import Inventory
-from rules.nodes.inventory_document import InventoryError
 from rules.nodes.label_families import LabelNames
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
+from rules.nodes.node_row import InventoryError
 from rules.nodes.node_selector import candidates
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rules.nodes.inventory import Inventory
-from rules.nodes.inventory_document import InventoryError
 from rules.nodes.label_families import DriverFamily, LabelNames
+from rules.nodes.node_row import InventoryError
 from rules.nodes.snapshot import snapshot
 from tests.support.builders import pod
 from tests.support.dra_builders import claim, exactly, resource_slice

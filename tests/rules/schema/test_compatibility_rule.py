@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule

@@ -12,7 +12,6 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from rules.ruletest.schema import RuleTestDocument
 from rules.schema.builder import DOCUMENT_KEY
 from rules.schema.json_schema import DIALECT, schemas
 from rules.schema.loader import TYPE_LABEL
@@ -21,6 +20,7 @@ from tests.support.builders import exemption, injection_rule, resource_rule
 from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule, image_catalog, node_profile
 from tests.support.paths import ROOT
+from webhook.cli.test.schema import RuleTestDocument
 
 FOLDER = ROOT / "docs/schema"
 KINDS = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.text.budget import MOST_STEPS, Budget, OverBudgetError
+from rules.text.bounded_cache import MOST_STEPS, Budget, OverBudgetError
 from rules.text.i18n import Language
 
 

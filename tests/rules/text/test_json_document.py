@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.text.json_document import MAX_DEPTH
-from rules.text.location import Location
 from rules.text.paths import Path
-from rules.text.yaml_document import MAX_VALUES, Document, SourceError, read
+from rules.text.yaml_document import MAX_DEPTH, MAX_VALUES, Document, Location, SourceError, read
 
 # JSON cannot begin with a comment, so the YAML reader reads the text.
 COMMENT = "# YAML\n"

@@ -6,10 +6,16 @@ from typing import Any, Final
 
 import pytest
 
-from rules.text.json_document import MAX_DEPTH
-from rules.text.location import Location
 from rules.text.paths import Path
-from rules.text.yaml_document import MAX_DOCUMENTS, MAX_DUPLICATES, Document, SourceError, read
+from rules.text.yaml_document import (
+    MAX_DEPTH,
+    MAX_DOCUMENTS,
+    MAX_DUPLICATES,
+    Document,
+    Location,
+    SourceError,
+    read,
+)
 
 _UNCLOSED: Final = (
     "while parsing a flow node did not find expected node content; "

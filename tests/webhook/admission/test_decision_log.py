@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import webhook.admission.decision_log
-from rules.model.decision import Decision, Violation
-from rules.model.request import AdmissionRequest
+from rules.model.decision import AdmissionRequest, Decision, Violation
 from rules.model.rule import Action
 from tests.support.serving import wait_for
 from webhook.admission.decision_log import DecisionLog, Entry

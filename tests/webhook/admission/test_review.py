@@ -14,7 +14,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.decision.enforcement import _CHANGES
+from rules.decision.exemptions import _CHANGES
 from rules.model.decision import CAP_ANNOTATION, Decision, Violation
 from rules.model.rule import Action
 from tests.support.builders import resource_rule

@@ -15,8 +15,8 @@ from tests.support.builders import resource_rule
 from tests.support.command import gpugate
 from tests.support.report_schemas import junit_errors, sarif_errors
 from tests.support.webhooks import pod
-from webhook.cli.output.annotations import Annotation, github, markdown
-from webhook.cli.output.junit import Case, junit
+from webhook.cli.report.annotations import Annotation, github, markdown
+from webhook.cli.report.junit import Case, junit
 
 # A line each of a denial and of a warning: the second object is at line 2.
 _RULES = resource_rule()

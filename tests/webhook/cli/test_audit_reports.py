@@ -17,10 +17,10 @@ from tests.support.builders import resource_rule
 from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.report_schemas import junit_errors, open_report_errors, sarif_errors
-from webhook.cli.output import policy_reports
-from webhook.cli.output.html_report import html
-from webhook.cli.output.policy_reports import open_reports
-from webhook.cli.output.report_model import Evaluated, Finding, Fix, Report
+from webhook.cli.report import policy_reports
+from webhook.cli.report.html_report import html
+from webhook.cli.report.policy_reports import open_reports
+from webhook.cli.report.report_model import Evaluated, Finding, Fix, Report
 
 KEY = "vendor.com/device"
 REPORTS = "/apis/openreports.io/v1alpha1"

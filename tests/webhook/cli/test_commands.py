@@ -22,8 +22,8 @@ from tests.support.paths import ROOT
 from tests.support.serving import client, new_pair, wait_for
 from tests.support.webhooks import body, pod
 from webhook.cli import _COMMANDS
-from webhook.cli.output.console import progress
-from webhook.cli.output.vocabulary import READING_NODES
+from webhook.cli.terminal.console import progress
+from webhook.cli.terminal.vocabulary import READING_NODES
 
 BAD_RULE = """apiVersion: v1
 kind: ConfigMap

@@ -23,7 +23,7 @@ from tests.support.pseudo_terminal import on_terminal
 from tests.support.serving import client, serving
 from tests.support.webhooks import body, builtin_handler, pod, review
 from webhook.admission.app import create_server_application
-from webhook.cli.input.objects import objects_in
+from webhook.cli.inputs.objects import objects_in
 from webhook.server.server import Server
 
 EXAMPLES = ROOT / "docs" / "examples"

@@ -31,9 +31,9 @@ from tests.support.builders import (
 from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule
 from tests.support.paths import ROOT, TESTS
-from webhook.cli.input.files import catalog_path, read_path
-from webhook.cli.output.yaml_edit import flow
-from webhook.cli.ruletest.runner import Runner
+from webhook.cli.inputs.files import catalog_path, read_path
+from webhook.cli.test.runner import Runner
+from webhook.cli.test.yaml_edit import flow
 
 PAGE = ROOT / "docs" / "rule-tests.md"
 SEED = TESTS / "rules" / "catalog" / "seed"

@@ -14,7 +14,7 @@ import pytest
 
 from tests.support.command import gpugate
 from tests.support.paths import ROOT
-from webhook.cli.input import urls
+from webhook.cli.inputs import files as urls
 
 POD: Final = ROOT / "docs/examples/denied.yaml"
 

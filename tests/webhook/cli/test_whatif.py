@@ -18,7 +18,7 @@ from tests.support.cpu_time import loops
 from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
 from tests.support.what_if_clusters import Made, nodes, pod_of, workloads
-from webhook.cli.input.files import RuleSource
+from webhook.cli.inputs.files import RuleSource
 
 Whatif = Callable[..., Result]
 

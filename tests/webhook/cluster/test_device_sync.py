@@ -12,9 +12,9 @@ import pytest
 from kubernetes.client import Configuration
 
 from rules import Loaded
-from rules.dra.devices import MAX_KINDS
-from rules.dra.slices import ResourceSlice
-from rules.dra.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE, DraState
+from rules.nodes.devices.devices import MAX_KINDS
+from rules.nodes.devices.slices import ResourceSlice
+from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE, DraState
 from rules.nodes.label_index import ShardedDict
 from tests.support.dra_clusters import (
     DRIVER,

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
-from rules.model.decision import ALLOWED
-from rules.model.request import AdmissionRequest
+from rules.model.decision import ALLOWED, AdmissionRequest
 from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
 from tests.laws.test_decision_laws import JSON, containers, policies
 from tests.support.builders import (

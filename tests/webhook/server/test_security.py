@@ -13,11 +13,11 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from rules.affinity import node_affinity
 from rules.cel import expression
 from rules.decision import size_limit as size
-from rules.kube import container_env as environment
-from rules.nodes import node_affinity
-from rules.text import budget
+from rules.kube import pod as environment
+from rules.text import bounded_cache as budget
 from rules.text import yaml_document as source
 from tests.support.paths import ROOT
 from webhook.cli import main

@@ -24,9 +24,9 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
-from webhook.cli.input.completers import CONTEXT, FILE
-from webhook.cli.input.options import language_option, output_option
-from webhook.cli.output.console import (
+from webhook.cli.inputs.completers import CONTEXT, FILE
+from webhook.cli.inputs.options import language_option, output_option
+from webhook.cli.terminal.console import (
     BadInputError,
     first_of,
     padded,
@@ -34,7 +34,7 @@ from webhook.cli.output.console import (
     print_error,
     show_table,
 )
-from webhook.cli.output.vocabulary import (
+from webhook.cli.terminal.vocabulary import (
     BOTH_TRUSTED,
     EMPTY_STORE,
     EXPIRED_CERTIFICATE,

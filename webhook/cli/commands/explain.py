@@ -13,34 +13,131 @@ import click
 import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation, explain
+from rules.decision.trace import ContainerTrace, Edit, Explanation, PodTrace, RuleEvaluation, RuleOutcome
+from rules.kube.json_patch import pointer
 from rules.model.decision import with_fix
-from rules.report.explain import Explanation
-from rules.report.trace import ContainerTrace, Edit, PodTrace, RuleEvaluation, RuleOutcome
 from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 from webhook.admission.review import encode
-from webhook.cli.input.decision_context import Sources, decision_options
-from webhook.cli.input.options import object_namespace_option, objects_option, workloads_option
-from webhook.cli.output.console import Styled, counted, lines, print_json, print_summary, show
-from webhook.cli.output.explanation import HIDDEN, MARKS, explanation_facts, result_of, source_of
-from webhook.cli.output.not_checked import not_checked_lines, without_nodes
-from webhook.cli.output.vocabulary import (
+from webhook.cli.inputs.decision_context import Sources, decision_options
+from webhook.cli.inputs.not_checked import not_checked_facts, not_checked_lines, without_nodes
+from webhook.cli.inputs.options import object_namespace_option, objects_option, workloads_option
+from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
+from webhook.cli.terminal.vocabulary import (
     ACTIONS,
     ASSUMES,
+    DENIED,
     EXEMPT,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
     NOTE,
+    PATCHED,
     REQUIRES,
+    SKIPPED,
+    UNCHANGED,
     WOULD_INJECT,
 )
 
 if TYPE_CHECKING:
     from rich.text import Text
     from rich.tree import Tree
+
+
+# Outcomes of most rules; hidden by default.
+HIDDEN: Final = (RuleOutcome.NOT_APPLICABLE, RuleOutcome.DISABLED)
+MARKS: Final = {
+    RuleOutcome.MATCHED: ("✓", "green"),
+    RuleOutcome.NOT_MATCHED: ("·", "dim"),
+    RuleOutcome.EVALUATION_ERROR: ("!", "yellow"),
+    RuleOutcome.EXEMPTED: ("~", "cyan"),
+    RuleOutcome.NOT_APPLICABLE: ("·", "dim"),
+    RuleOutcome.DISABLED: ("·", "dim"),
+}
+
+
+def explanation_facts(explanation: Explanation, language: Language, *, everything: bool) -> dict[str, Any]:
+    """Return an explanation as JSON. everything: with rules that are not applicable or disabled."""
+    return {
+        "allowed": explanation.decision.allowed,
+        "outOfScope": explanation.out_of_scope,
+        "pods": [
+            {
+                "path": pointer(pod.path),
+                "containers": [
+                    {
+                        "name": container.name,
+                        "kind": container.kind,
+                        "image": container.image,
+                        "resources": container.requests,
+                        "rules": [
+                            _rule(each, language)
+                            for each in container.evaluations
+                            if everything or each.outcome not in HIDDEN
+                        ],
+                    }
+                    for container in pod.containers
+                ],
+                "edits": [_edit(edit) for edit in pod.own],
+            }
+            for pod in explanation.pods
+        ],
+        "violations": [_violation(found) for found in explanation.violations],
+        "warnings": explanation.warnings,
+        "notes": [note.in_language(language) for note in explanation.decision.notes],
+        "notChecked": not_checked_facts(explanation.decision, language),
+    }
+
+
+def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
+    return {
+        "name": evaluation.rule.name,
+        "source": source_of(evaluation),
+        "outcome": evaluation.outcome,
+        "why": evaluation.why,
+        "requirements": evaluation.requirements,
+        "runtimes": evaluation.runtimes,
+        "edits": [_edit(edit) for edit in evaluation.edits],
+        "would": evaluation.would,
+        "unused": evaluation.unused,
+        "violations": [_violation(found) for found in evaluation.violations],
+        "warnings": [with_fix(warning.reason, warning.fix, language) for warning in evaluation.warnings],
+    }
+
+
+def _edit(edit: Edit) -> dict[str, Any]:
+    return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": edit.reason}
+
+
+def _violation(found: Violation) -> dict[str, Any]:
+    return {
+        "rule": found.rule,
+        "action": found.action,
+        "basis": found.basis,
+        "certainty": found.certainty,
+        "path": found.path,
+        "message": found.message,
+    }
+
+
+def result_of(explanation: Explanation) -> tuple[str, Words, str]:
+    """Return the mark, the word and the colour of the result."""
+    if explanation.out_of_scope:
+        return NOT_CHECKED_MARK, SKIPPED, "dim"
+    if not explanation.decision.allowed:
+        return "✗", DENIED, "red"
+    if explanation.decision.patch:
+        return "✎", PATCHED, "green"
+    looked_at = explanation.decision.rules or not explanation.decision.not_checked
+    return ("✓", UNCHANGED, "green") if looked_at else (NOT_CHECKED_MARK, UNCHANGED, "dim")
+
+
+def source_of(evaluation: RuleEvaluation) -> str:
+    """Return file and line of a rule."""
+    return str(replace(evaluation.rule.location, column=0))
+
 
 # Columns for the branches of the tree, the mark and the spaces around a rule's name.
 _BEFORE_RULES: Final = 13

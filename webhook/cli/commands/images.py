@@ -11,15 +11,15 @@ from typing import Final
 
 import click
 
-from webhook.cli.input.completers import CONTEXT, FILE, FOLDER
-from webhook.cli.input.image_source import Access, read_hosts, read_mirrors
-from webhook.cli.input.options import (
+from webhook.cli.inputs.completers import CONTEXT, FILE, FOLDER
+from webhook.cli.inputs.image_source import Access, read_hosts, read_mirrors
+from webhook.cli.inputs.options import (
     ca_file_option,
     insecure_registry_option,
     mirror_option,
     namespace_option,
 )
-from webhook.cli.output.console import BadInputError
+from webhook.cli.terminal.console import BadInputError
 from webhook.images.credentials import CredentialError
 
 _log = logging.getLogger("gpugate.images")
@@ -132,9 +132,9 @@ def command(
     from webhook.images.provider_plugins import ProviderPlugins
     from webhook.images.reader import ImageReader
     from webhook.images.registry import CredentialSource
-    from webhook.resolver.credential_sources import FirstOf, PullSecrets
-    from webhook.resolver.pages import pages
-    from webhook.resolver.resolver import Resolver, ResolverService
+    from webhook.images.resolver.credential_sources import FirstOf, PullSecrets
+    from webhook.images.resolver.pages import pages
+    from webhook.images.resolver.resolver import Resolver, ResolverService
     from webhook.server.plain_http import serve_plain
     from webhook.telemetry.logs import configure_logs
 

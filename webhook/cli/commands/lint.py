@@ -9,18 +9,18 @@ import click
 
 from rules import Language, RuleSet
 from rules.lint.rule_set_checks import lint
-from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
-from webhook.cli.input.completers import RULE_PATH
-from webhook.cli.input.files import NO_RULES, RuleSource, load_inventory
-from webhook.cli.input.options import (
+from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.completers import RULE_PATH
+from webhook.cli.inputs.files import NO_RULES, RuleSource, load_inventory
+from webhook.cli.inputs.options import (
     cluster_options,
     language_option,
     namespace_option,
     nodes_option,
     quiet_option,
 )
-from webhook.cli.output.console import print_summary, print_warning
-from webhook.cli.output.lint_report import FORMATS, report
+from webhook.cli.report.lint_report import FORMATS, report
+from webhook.cli.terminal.console import print_summary, print_warning
 
 FOUND = 1
 WARNED = 3

@@ -21,14 +21,14 @@ from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
-from rules.report.matrix import dotted, sort_key
 from rules.text.i18n import Text
-from webhook.cli.input.completers import NODE
-from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.input.options import output_option
-from webhook.cli.input.row_filter import filter_option, filtered, named
-from webhook.cli.output.console import UNKNOWN, print_document, print_line, print_warning, show_table
-from webhook.cli.output.vocabulary import (
+from webhook.cli.inputs.completers import NODE
+from webhook.cli.inputs.node_source import NodeSource, node_options
+from webhook.cli.inputs.options import output_option
+from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.matrix.matrix import dotted, sort_key
+from webhook.cli.terminal.console import UNKNOWN, print_document, print_line, print_warning, show_table
+from webhook.cli.terminal.vocabulary import (
     MORE_DIFFERENCES,
     MORE_POOL_PROBLEMS,
     MORE_UNREADABLE,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import click
 
 from rules import Language
-from webhook.cli.input.node_source import NodeSource, node_options
-from webhook.cli.input.options import output_option
-from webhook.cli.output.console import print_document, print_summary
-from webhook.cli.output.vocabulary import NO_LABELS, SNAPSHOT_WRITTEN
+from webhook.cli.inputs.node_source import NodeSource, node_options
+from webhook.cli.inputs.options import output_option
+from webhook.cli.terminal.console import print_document, print_summary
+from webhook.cli.terminal.vocabulary import NO_LABELS, SNAPSHOT_WRITTEN
 
 
 @click.command()

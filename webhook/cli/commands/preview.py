@@ -18,17 +18,24 @@ from rules import Action, AdmissionRequest, Decision, Language, Violation
 from rules.text.i18n import Text as Words
 from rules.text.printable import printable
 from webhook.admission.review import encode
-from webhook.cli.input.decision_context import Sources, decision_options
-from webhook.cli.input.installation import cluster_cap
-from webhook.cli.input.options import (
+from webhook.cli.inputs.decision_context import Sources, decision_options
+from webhook.cli.inputs.installation import cluster_cap
+from webhook.cli.inputs.not_checked import (
+    all_not_checked_lines,
+    not_checked_facts,
+    not_checked_lines,
+    without_nodes,
+)
+from webhook.cli.inputs.options import (
     fail_on_option,
     object_namespace_option,
     objects_option,
     workloads_option,
 )
-from webhook.cli.input.quotas import QuotaFinding
-from webhook.cli.output.annotations import Annotation, github, markdown, sarif
-from webhook.cli.output.console import (
+from webhook.cli.inputs.quotas import QuotaFinding
+from webhook.cli.report.annotations import Annotation, github, markdown, sarif
+from webhook.cli.report.junit import Case, junit
+from webhook.cli.terminal.console import (
     Styled,
     counted,
     lines,
@@ -41,14 +48,7 @@ from webhook.cli.output.console import (
     show,
     styled,
 )
-from webhook.cli.output.junit import Case, junit
-from webhook.cli.output.not_checked import (
-    all_not_checked_lines,
-    not_checked_facts,
-    not_checked_lines,
-    without_nodes,
-)
-from webhook.cli.output.vocabulary import (
+from webhook.cli.terminal.vocabulary import (
     ACTIONS,
     CAPPED_PREVIEW,
     DENIED,

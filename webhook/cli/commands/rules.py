@@ -1,20 +1,26 @@
-"""`gpugate rules`: the rules and their state: enabled, disabled, expired, stale or invalid."""
+"""`gpugate rules`: the rules and their state: enabled, disabled, expired, stale or invalid.
+
+Counters of each rule are read from the metrics of running webhooks.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from time import time
+from typing import Final
 
 import click
 
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
 from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
-from webhook.cli.input.cluster_source import ClusterSource
-from webhook.cli.input.completers import FILE, RULE
-from webhook.cli.input.files import RuleSource
-from webhook.cli.input.options import (
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.completers import FILE, RULE
+from webhook.cli.inputs.files import RuleSource, read_path
+from webhook.cli.inputs.options import (
     cluster_options,
     language_option,
     namespace_option,
@@ -22,9 +28,9 @@ from webhook.cli.input.options import (
     quiet_option,
     rules_option,
 )
-from webhook.cli.input.row_filter import filter_option, filtered, named
-from webhook.cli.input.rule_metrics import Counts, read_counts
-from webhook.cli.output.console import (
+from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.terminal.console import (
+    BadInputError,
     first_of,
     print_document,
     print_error,
@@ -32,7 +38,43 @@ from webhook.cli.output.console import (
     print_warning,
     show_table,
 )
-from webhook.cli.output.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY, RULE_NOUN
+from webhook.cli.terminal.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLACED_BY, RULE_NOUN
+
+# Names of samples in webhook/telemetry/metrics.py; importing that module for a listing would be slow.
+_MATCHES: Final = "gpugate_rule_matches_total"
+_VIOLATIONS: Final = "gpugate_rule_violations_total"
+_STALE: Final = "gpugate_rule_stale"
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Matches and violations of each rule. stale: rules whose last valid version is active."""
+
+    matches: Counter[str] = field(default_factory=Counter)
+    violations: Counter[str] = field(default_factory=Counter)
+    stale: frozenset[str] = frozenset()
+
+
+def read_counts(paths: Iterable[str]) -> Counts:
+    """Return the sum of the counters in files that contain `/metrics` of a webhook each; `-` is stdin.
+
+    Raises BadInputError for a file that cannot be read or does not contain metrics of gpugate.
+    """
+    from prometheus_client.parser import text_string_to_metric_families
+
+    sums: dict[str, Counter[str]] = {_MATCHES: Counter(), _VIOLATIONS: Counter(), _STALE: Counter()}
+    for name, text in (found for path in paths for found in read_path(path)):
+        try:
+            samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+        except ValueError as error:
+            raise BadInputError(f"{name}: not in the Prometheus text format: {error}") from None
+        if not any(sample.name.startswith("gpugate_") for sample in samples):
+            raise BadInputError(f"{name}: contains no metrics of gpugate")
+        for sample in samples:
+            if sample.name in sums:
+                sums[sample.name][sample.labels["rule"]] += int(sample.value)
+    return Counts(sums[_MATCHES], sums[_VIOLATIONS], frozenset(+sums[_STALE]))
+
 
 INVALID = 1
 _WIDE = ("about", "note", "source")

@@ -15,12 +15,12 @@ from rules import Action, Language
 from rules.kube.image_reference import parse_image
 from rules.schema.loader import LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
-from webhook.cli.input.cluster_source import ClusterSource
-from webhook.cli.input.files import RuleSource
-from webhook.cli.input.installation import enforcement_action
-from webhook.cli.input.options import cluster_options, language_option, namespace_option
-from webhook.cli.output.console import UNKNOWN, BadInputError, print_json, print_warning
-from webhook.cli.output.vocabulary import (
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.installation import enforcement_action
+from webhook.cli.inputs.options import cluster_options, language_option, namespace_option
+from webhook.cli.terminal.console import UNKNOWN, BadInputError, print_json, print_warning
+from webhook.cli.terminal.vocabulary import (
     AS_BUILT_IN,
     BUILT_IN_RULES,
     CAPPED,

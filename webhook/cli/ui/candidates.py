@@ -15,7 +15,7 @@ from rules import AdmissionRequest, Inventory, Policy, Snapshot, decide
 from rules.kube.resource_quota import usage_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import candidates
-from rules.report.matrix import dotted, sort_key
+from webhook.cli.matrix.matrix import dotted, sort_key
 
 _MAX_TEMPLATES: Final = 8  # pod templates of one object that are shown
 _MAX_NAMES: Final = 20  # of nodes in one row

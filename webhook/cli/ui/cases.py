@@ -10,19 +10,18 @@ from typing import Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from rules import Decision, InventoryError, ObjectError, Snapshot, decide
-from rules.nodes.inventory_document import objects_of
-from rules.ruletest.cases import read_tests
-from rules.ruletest.schema import KIND as RULE_TEST
-from rules.schema.base import NonEmpty, RuleDocument, TextDocument
+from rules.nodes.node_row import objects_of
 from rules.schema.errors import schema_errors
 from rules.schema.exemption import instant
+from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
 from rules.text.i18n import Text
-from rules.text.location import Location
-from rules.text.yaml_document import Document, SourceError
-from webhook.cli.input.decision_context import Subject
-from webhook.cli.input.objects import InputError, request_of
-from webhook.cli.ruletest.runner import BUILT_IN as SHIPPED
-from webhook.cli.ruletest.runner import run_case
+from rules.text.yaml_document import Document, Location, SourceError
+from webhook.cli.inputs.decision_context import Subject
+from webhook.cli.inputs.objects import InputError, request_of
+from webhook.cli.test.cases import read_tests
+from webhook.cli.test.runner import BUILT_IN as SHIPPED
+from webhook.cli.test.runner import run_case
+from webhook.cli.test.schema import KIND as RULE_TEST
 from webhook.cli.ui.session import BUILT_IN, GIVEN, NODE_TEXT, POD_TEXT, Question, Session, documents_in
 from webhook.yaml_output import dump_yaml
 

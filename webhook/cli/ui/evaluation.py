@@ -12,18 +12,17 @@ from typing import Any, Final
 import jsonpatch
 
 from rules import Action, AdmissionRequest, Language, ObjectError, explain
-from rules.report.explain import Explanation
+from rules.decision.trace import Explanation
 from rules.text.i18n import Text
-from rules.text.location import Location
 from rules.text.paths import Path, field_path
-from rules.text.yaml_document import Document, SourceError, read
-from webhook.cli.input.cluster_source import NO_CLUSTER
-from webhook.cli.input.decision_context import DecisionContext
-from webhook.cli.input.objects import InputError
-from webhook.cli.input.quotas import Quotas
-from webhook.cli.output.explanation import MARKS, explanation_facts, result_of
-from webhook.cli.output.not_checked import WITHOUT_NODES
-from webhook.cli.output.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
+from rules.text.yaml_document import Document, Location, SourceError, read
+from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
+from webhook.cli.inputs.cluster_source import NO_CLUSTER
+from webhook.cli.inputs.decision_context import DecisionContext
+from webhook.cli.inputs.not_checked import WITHOUT_NODES
+from webhook.cli.inputs.objects import InputError
+from webhook.cli.inputs.quotas import Quotas
+from webhook.cli.terminal.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
 from webhook.cli.ui.candidates import candidate_nodes
 from webhook.cli.ui.session import NODE_TEXT, POD_TEXT, Question, Session, label_names
 from webhook.yaml_output import dump_yaml

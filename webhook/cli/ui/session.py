@@ -11,10 +11,9 @@ import msgspec
 
 from rules import Inventory, InventoryError, Language, Policy, RuleSet, Workloads, compile_policy
 from rules.nodes.label_families import LabelNames
-from rules.text.location import Location
-from rules.text.yaml_document import Document, SourceError, read
-from webhook.cli.input.cluster_source import NO_CLUSTER, ClusterSource
-from webhook.cli.input.quotas import Quotas
+from rules.text.yaml_document import Document, Location, SourceError, read
+from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.quotas import Quotas
 
 BUILT_IN: Final = "builtin"
 GIVEN: Final = "given"

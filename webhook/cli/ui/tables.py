@@ -9,7 +9,7 @@ from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import level_of
 from rules.model.sharing import SharingPolicy
-from rules.report.matrix import (
+from webhook.cli.matrix.matrix import (
     FACTS,
     LEVEL_LABELS,
     Cell,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.compatibility.required_affinity import clauses_of
-from rules.cuda.image_facts import BuiltFor, CompatLibraries
+from rules.cuda.image_catalog import BuiltFor, CompatLibraries
 from rules.cuda.requirements import ComputeRequirement, CudaRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level, level_of

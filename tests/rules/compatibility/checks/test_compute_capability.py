@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from rules.affinity.label_constraints import ARCH
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.base import Subject
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
-from rules.compatibility.label_constraints import ARCH
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.version_range import VersionRange
 from tests.support.requirement_builders import capability, code_for, driver, gpu, minimum, needing, shown
 
 NO_BINARY = "CUDA_ERROR_NO_BINARY_FOR_GPU (209)"

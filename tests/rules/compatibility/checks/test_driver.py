@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from rules.affinity.label_constraints import CUDA, DRIVER, PRODUCT
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.driver import DriverCheck, libraries
-from rules.compatibility.label_constraints import CUDA, DRIVER, PRODUCT
-from rules.cuda.image_facts import CompatLibraries
+from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import Fact, Status
 from rules.cuda.versions import CudaVersion
@@ -17,7 +18,6 @@ from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.version_range import VersionRange
 from tests.support.requirement_builders import driver, needing, requirements, requiring, shown
 
 PHYSICAL = SharingPolicy()

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+from rules.affinity.label_constraints import ARCH, CUDA, DRIVER, PRODUCT, LabelConstraint
+from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.checks.base import Subject
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
-from rules.compatibility.label_constraints import ARCH, CUDA, DRIVER, PRODUCT, LabelConstraint
 from rules.cuda.nvidia_require import Host
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.versions import CudaVersion
@@ -21,7 +22,6 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.version_range import VersionRange
 from tests.support.requirement_builders import driver, gpu, requiring
 
 LEGACY = SharingPolicy(runtime_mode=RuntimeMode.LEGACY)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.text.json_document import MAX_DEPTH
+from rules.text.yaml_document import MAX_DEPTH
 from tests.support.ui_session import POD, T4, asked, new_session
 from webhook.cli.ui.cases import examples
 from webhook.cli.ui.evaluation import MAX_OBJECTS, evaluate

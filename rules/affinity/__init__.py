@@ -1,0 +1,1 @@
+"""Node affinity: from what containers require to the terms of a pod."""

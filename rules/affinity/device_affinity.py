@@ -1,0 +1,65 @@
+"""Required node affinity where devices of DRA report what labels do not, or report otherwise."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Final
+
+from rules.affinity.node_affinity import Requirement
+from rules.nodes.inventory import INSTANCE_TYPE, Inventory
+from rules.nodes.label_families import LabelNames, autoscaler_labels
+from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
+from rules.nodes.pools.document import may_be_required
+
+# Values of one label that are looked at, and of all labels that are listed in a term: a label that names each
+# node would make a long list, and Karpenter ignores a pod that selects a host.
+_MOST_VALUES: Final = 64
+
+
+def with_devices(requirement: Requirement, fit: int, unfit: int, inventory: Inventory) -> Requirement:
+    """Return a requirement that admits the nodes that fit and none that does not, as far as labels can.
+
+    requirement: by the labels that report facts. fit, unfit: the candidates, as bit sets. If no labels
+    distinguish them, nothing is required: some pods may then come to a node that does not fit.
+    """
+    by_labels = inventory.everything
+    for clause in requirement.clauses:
+        by_labels &= admitted(inventory, clause)
+    if not fit & ~by_labels and not unfit & by_labels:
+        return requirement
+    if unfit & by_labels:  # labels say otherwise than devices
+        clause = _distinguishing(fit, unfit, inventory)
+        return Requirement((clause,)) if clause else Requirement()
+    clause = _distinguishing(fit & ~by_labels, unfit, inventory)
+    return requirement.or_else(clause) if clause else Requirement()
+
+
+def _distinguishing(fit: int, unfit: int, inventory: Inventory) -> Clause:
+    """Return terms that admit these nodes and none of the others; nothing if no labels do."""
+    terms: list[tuple[MatchExpression, ...]] = []
+    for key in _keys(inventory):
+        looked_at = islice(inventory.labels.values(key), _MOST_VALUES + 1)
+        values = {str(text): nodes for text, nodes in looked_at}
+        if len(values) > _MOST_VALUES:
+            continue
+        only = sorted(text for text, nodes in values.items() if nodes & fit and not nodes & unfit)
+        if only:
+            terms.append((MatchExpression(EXPRESSIONS, key, "In", tuple(only)),))
+            for text in only:
+                fit &= ~values[text]
+        if not fit:
+            return tuple(terms)
+    return ()
+
+
+def _keys(inventory: Inventory) -> list[str]:
+    """Return labels that say what a node is: of its GPU, its type, its pool; then those of the users' own."""
+    first = [*LabelNames().product, INSTANCE_TYPE, *autoscaler_labels()]
+    others = sorted(key for key in inventory.labels if key not in first and _is_of_a_group(key))
+    return [key for key in first if inventory.labels.having(key)] + others
+
+
+def _is_of_a_group(key: str) -> bool:
+    """Return whether a label may say of what group a node is, without Karpenter ignoring pods that use it."""
+    on_each = key.startswith(("//", "kubernetes.io/", "topology.kubernetes.io/"))
+    return may_be_required(key) and not on_each

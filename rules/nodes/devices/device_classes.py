@@ -1,0 +1,153 @@
+"""DeviceClasses: which devices they select, and the extended resources that nodes offer by them.
+
+Source: https://kubernetes.io/docs/reference/kubernetes-api/resource/device-class-v1/; for extended resources
+https://github.com/kubernetes/enhancements/tree/master/keps/sig-scheduling/5004-dra-extended-resource and
+https://pkg.go.dev/k8s.io/dynamic-resource-allocation/deviceclass/extendedresourcecache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Final, NamedTuple
+
+from rules.kube.tolerations import tolerates
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind, Problem, member
+from rules.nodes.devices.selectors import MAX_LENGTH, Match, compile_selector
+
+# Each class has an extended resource of this name, in addition to the one that it names.
+IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
+# Selectors of one class or request in Kubernetes.
+MAX_SELECTORS: Final = 32
+# Sets of devices whose resources are remembered; nodes of one pool have the same.
+_REMEMBERED: Final = 1024
+
+# The expressions of selectors that all have to be true; None: one that is not CEL, or is unreadable.
+Selectors = tuple[str | None, ...]
+
+
+class DeviceClass(NamedTuple):
+    """One DeviceClass. created: its time of creation in UTC as in RFC 3339, or empty."""
+
+    name: str
+    selectors: Selectors = ()
+    extended_resource: str | None = None
+    created: str = ""
+
+
+class Offered(NamedTuple):
+    """One extended resource of a node. number: of devices. kinds: those of the devices.
+
+    complete: false if further devices may be offered, because what they are or whether they match is unknown.
+    """
+
+    number: int
+    kinds: tuple[DeviceKind, ...]
+    complete: bool
+
+
+class DeviceClasses:
+    """The DeviceClasses of a cluster, immutable.
+
+    by_name: by their names. by_resource: the class that counts for each extended resource.
+    """
+
+    __slots__ = ("_offered", "by_name", "by_resource")
+
+    def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
+        """Take the current classes.
+
+        Of those with one extended resource the newest counts; of those of one time the first by name.
+        """
+        self.by_name = {each.name: each for each in classes}
+        last_wins = sorted(self.by_name.values(), key=lambda each: each.name, reverse=True)
+        last_wins.sort(key=lambda each: each.created)
+        named = {each.extended_resource: each for each in last_wins if each.extended_resource}
+        self.by_resource = named | {IMPLICIT_PREFIX + each.name: each for each in last_wins}
+        self._offered: dict[tuple[tuple[DeviceKind, int], ...], Mapping[str, Offered]] = {}
+
+    def offered(self, devices: Mapping[DeviceKind, int]) -> Mapping[str, Offered]:
+        """Return the extended resources that a node offers, or may offer, with these devices."""
+        key = tuple(devices.items())
+        found = self._offered.get(key)
+        if found is None:
+            offers = ((name, _offer(each, devices)) for name, each in self.by_resource.items())
+            found = {name: offer for name, offer in offers if offer.number or not offer.complete}
+            if len(self._offered) >= _REMEMBERED:
+                self._offered.clear()
+            self._offered[key] = found
+        return found
+
+
+def _offer(by: DeviceClass, devices: Mapping[DeviceKind, int]) -> Offered:
+    number = 0
+    kinds: list[DeviceKind] = []
+    complete = True
+    for kind, amount in devices.items():
+        if not tolerates([], kind.taints):
+            continue
+        matches = match_all(by.selectors, kind).matches
+        if matches and amount:
+            number += amount
+            kinds.append(kind)
+        elif matches is not False:
+            complete = False
+    return Offered(number, tuple(kinds), complete)
+
+
+def match_all(selectors: Selectors, kind: DeviceKind) -> Match:
+    """Return whether devices of a kind match all selectors, which are evaluated in order as in Kubernetes.
+
+    After one that may not match, it is unknown whether a later one fails: the device is not allocated.
+    """
+    unknown: Match | None = None
+    for selector in selectors:
+        found = _NOT_CEL if selector is None else compile_selector(selector).match(kind)
+        if found.matches is False:
+            return Match(False) if unknown else found
+        if found.matches is None:
+            unknown = unknown or found
+    return unknown or Match(True)
+
+
+_NOT_CEL: Final = Match(None, "a selector is not readable, or there are too many")
+
+
+def read_selectors(raw: object) -> Selectors:
+    """Return the expressions of `selectors`, as JSON."""
+    if raw is None:
+        return ()
+    entries = raw if isinstance(raw, list) else [None]
+    return tuple(_expression(each) for each in entries[:MAX_SELECTORS]) + (None,) * (
+        len(entries) > MAX_SELECTORS
+    )
+
+
+def _expression(raw: object) -> str | None:
+    expression = member(raw, "cel").get("expression")
+    return expression if isinstance(expression, str) and len(expression) <= MAX_LENGTH else None
+
+
+def read_device_class(document: object) -> tuple[DeviceClass | None, list[Problem]]:
+    """Return a DeviceClass as read from JSON, and what is unreadable or cannot be evaluated.
+
+    None: it has no name.
+    """
+    metadata, spec = member(document, "metadata"), member(document, "spec")
+    name, created = metadata.get("name"), metadata.get("creationTimestamp")
+    if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
+        return None, [Problem("DeviceClass", "metadata.name", str(name)[:MAX_NAME])]
+    resource = spec.get("extendedResourceName")
+    selectors = read_selectors(spec.get("selectors"))
+    problems = [Problem(name, "spec.selectors", why) for why in _why_unknown(selectors)]
+    if resource is not None and (not isinstance(resource, str) or not 0 < len(resource) <= MAX_NAME):
+        problems.append(Problem(name, "spec.extendedResourceName", str(resource)[:MAX_NAME]))
+        resource = None
+    return DeviceClass(name, selectors, resource, created if isinstance(created, str) else ""), problems
+
+
+def _why_unknown(selectors: Selectors) -> Iterator[str]:
+    for selector in selectors:
+        if selector is None:
+            yield _NOT_CEL.reason
+        elif problem := compile_selector(selector).problem:
+            yield problem

@@ -1,1 +1,0 @@
-"""Reports: explanation and trace of a decision, compatibility matrix, export."""

@@ -1,0 +1,314 @@
+"""Claims of a pod, and the devices that they may be given."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.nodes.devices.claims import (
+    AllocatedDevice,
+    Candidate,
+    Candidates,
+    ClaimRequest,
+    DeviceRequest,
+    PodClaim,
+    candidates,
+    pod_claims,
+    used_claims,
+)
+from rules.nodes.devices.device_classes import DeviceClasses, read_device_class
+from rules.nodes.devices.devices import KindPool, facts_of
+from rules.nodes.devices.slices import DeviceInventory, read_slice
+from tests.support.broken_json import JSON, broken
+from tests.support.dra_builders import (
+    GPU_DRIVER,
+    T4,
+    claim,
+    claim_template,
+    device,
+    device_class,
+    exactly,
+    resource_slice,
+)
+
+CUDA: Final = f'device.attributes["{GPU_DRIVER}"].cudaDriverVersion'
+POD: Final = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "template"}]}
+SUB: Final = [
+    {"name": name, **exactly("", f"{CUDA}.major() {comparison}")["exactly"]}
+    for name, comparison in (("new", "> 12"), ("old", "== 12"))
+]
+
+
+def inventory(*documents: dict[str, Any]) -> DeviceInventory:
+    """Return the devices of slices; by default an H100 on node `h` and two T4 on node `t`."""
+    given = documents or (
+        resource_slice("h"),
+        resource_slice("t", [device("gpu-0", **T4), device("gpu-1", **T4)]),
+    )
+    read = [read_slice(document, KindPool())[0] for document in given]
+    return DeviceInventory(each for each in read if each is not None)
+
+
+def classes(*documents: dict[str, Any]) -> DeviceClasses:
+    """Return classes; by default the one that the driver's chart installs."""
+    read = [read_device_class(document)[0] for document in documents or (device_class(),)]
+    return DeviceClasses(each for each in read if each is not None)
+
+
+def request_of(document: dict[str, Any]) -> ClaimRequest:
+    """Return the only request of a ResourceClaim."""
+    spec = {"resourceClaims": [{"name": "gpus", "resourceClaimName": "claim"}]}
+    ((request,),) = (each.requests for each in pod_claims(spec, lambda *_: document))
+    return request
+
+
+def products(found: Candidates) -> list[tuple[str | None, dict[str, int] | None]]:
+    """Return the product and the nodes of each candidate."""
+    facts = [(facts_of(each.kind), each.nodes) for each in found.found]
+    return [(fact.product if fact else None, None if nodes is None else dict(nodes)) for fact, nodes in facts]
+
+
+def test_a_claim_of_a_pod_has_the_requests_of_its_template() -> None:
+    documents = {("ResourceClaimTemplate", "template"): claim_template(exactly("gpu", "true", count=2))}
+    request = ClaimRequest("gpu", (DeviceRequest("", GPU_DRIVER, ("true",), 2),))
+    assert (PodClaim("gpus", (request,)),) == pod_claims(POD, lambda *key: documents.get(key))
+
+
+def test_a_claim_of_a_pod_has_the_requests_of_a_resource_claim() -> None:
+    assert ClaimRequest("gpu", (DeviceRequest("", GPU_DRIVER),)) == request_of(claim(exactly()))
+
+
+def test_a_request_of_v1beta1_has_its_fields_inline() -> None:
+    exact = exactly("gpu", "true", allocationMode="All")
+    assert request_of(claim({"name": "gpu", **exact["exactly"]})) == request_of(claim(exact))
+
+
+def test_all_devices_that_match_have_the_number_0() -> None:
+    assert 0 == request_of(claim(exactly(allocationMode="All"))).alternatives[0].number
+
+
+def test_first_available_has_alternatives_in_their_order() -> None:
+    request = request_of(claim({"name": "gpu", "firstAvailable": SUB}))
+    assert ["new", "old"] == [each.name for each in request.alternatives]
+
+
+@pytest.mark.parametrize("kind", ["resourceClaimName", "resourceClaimTemplateName"])
+def test_a_claim_that_does_not_exist_is_unknown(kind: str) -> None:
+    (found,) = pod_claims({"resourceClaims": [{"name": "gpus", kind: "absent"}]}, lambda *_: None)
+    assert found.unknown is not None
+    assert "absent is not known" in found.unknown.en
+
+
+def test_a_claim_without_a_name_of_an_object_is_unknown() -> None:
+    (found,) = pod_claims({"resourceClaims": [{"name": "gpus"}]}, lambda *_: None)
+    assert found.unknown is not None
+
+
+@pytest.mark.parametrize(
+    "request_document",
+    [
+        {"name": "gpu"},
+        {"name": "gpu", "exactly": {}},
+        {"name": "gpu", "exactly": {"deviceClassName": 7}},
+        {"name": "gpu", "exactly": {"deviceClassName": "x", "allocationMode": "Future"}},
+        {"name": "gpu", "firstAvailable": [*SUB, {"name": "third"}]},
+        {"name": "gpu", "firstAvailable": [SUB[0]] * 9},
+        "gpu",
+    ],
+)
+def test_a_request_that_is_not_readable_is_unknown(request_document: Any) -> None:
+    assert request_of(claim(request_document)).unknown is not None
+
+
+def test_further_requests_than_kubernetes_allows_are_unknown() -> None:
+    (found,) = pod_claims(POD, lambda *_: claim_template(*[exactly()] * 40))
+    assert 33 == len(found.requests)
+    assert found.requests[-1].unknown is not None
+
+
+def test_the_selectors_of_a_pod_have_a_budget_of_characters() -> None:
+    long = "true" + " " * 10_000
+    (found,) = pod_claims(POD, lambda *_: claim_template(exactly("gpu", *[long] * 5)))
+    assert [long] * 3 + [None] * 2 == list(found.requests[0].alternatives[0].selectors)
+
+
+def test_further_claims_than_the_limit_are_unknown() -> None:
+    spec = {"resourceClaims": POD["resourceClaims"] * 40}
+    found = pod_claims(spec, lambda *_: claim_template(exactly()))
+    assert [True] * 8 == [each.unknown is not None for each in found[32:]]
+    assert {None} == {each.unknown for each in found[:32]}
+
+
+def test_a_container_uses_the_requests_that_it_names_or_all() -> None:
+    claims = pod_claims(POD, lambda *_: claim_template(exactly("one"), exactly("two")))
+
+    def used(*entries: dict[str, Any]) -> list[list[str]]:
+        container = {"resources": {"claims": list(entries)}}
+        return [[request.name for request in each.requests] for each in used_claims(container, claims)]
+
+    assert [["one", "two"]] == used({"name": "gpus"})
+    assert [["two"]] == used({"name": "gpus", "request": "two"})
+    assert [["one", "two"]] == used({"name": "gpus", "request": "two"}, {"name": "gpus", "request": "one"})
+    assert [] == used({"name": "other"})
+    assert [] == used()
+
+
+def test_a_request_that_the_claim_does_not_have_is_unknown() -> None:
+    claims = pod_claims(POD, lambda *_: claim_template(exactly("one")))
+    container = {"resources": {"claims": [{"name": "gpus", "request": "absent"}]}}
+    (found,) = used_claims(container, claims)
+    assert found.unknown is not None
+
+
+def test_candidates_are_the_devices_that_class_and_request_select() -> None:
+    request = request_of(claim(exactly("gpu", f'{CUDA}.isGreaterThan(semver("12.9.0"))')))
+    found = candidates(request, classes(), inventory())
+    assert ([("NVIDIA-H100-80GB-HBM3", {"h": 1})], ()) == (products(found), found.unknown)
+
+
+def test_a_request_without_selectors_has_all_devices_of_its_class() -> None:
+    found = candidates(request_of(claim(exactly())), classes(), inventory())
+    assert [("NVIDIA-H100-80GB-HBM3", {"h": 1}), ("Tesla-T4", {"t": 2})] == products(found)
+
+
+def test_candidates_of_first_available_are_those_of_each_alternative() -> None:
+    found = candidates(request_of(claim({"name": "gpu", "firstAvailable": SUB})), classes(), inventory())
+    assert ["new", "old"] == [each.alternative for each in found.found]
+
+
+def test_no_device_matches_a_selector_that_is_false_or_fails() -> None:
+    for expression in ("false", f"{CUDA}.absent", f"device.attributes['{GPU_DRIVER}'].absent == 1"):
+        request = request_of(claim(exactly("gpu", expression)))
+        assert ((), ()) == candidates(request, classes(), inventory())[:2]
+
+
+def test_a_device_for_which_a_selector_fails_is_told_with_the_error() -> None:
+    """For those that the selectors before it match, as the scheduler evaluates them in their order."""
+    fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
+    new = f'{CUDA}.isGreaterThan(semver("12.9.0"))'
+    found = candidates(request_of(claim(exactly("gpu", new, fails))), classes(), inventory())
+    assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in found.failed]
+    for before in ("false", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'"):
+        found = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
+        assert ((), ()) == (found.found, found.failed)
+
+
+def test_a_selector_that_cannot_be_evaluated_leaves_uncertain_candidates() -> None:
+    request = request_of(claim(exactly("gpu", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'")))
+    found = candidates(request, classes(), inventory())
+    assert {False} == {each.certain for each in found.found}
+    assert ["devices of gpu.nvidia.com may match: unknown value: gpu.nvidia.com/uuid"] == [
+        text.en for text in found.unknown
+    ]
+
+
+def test_a_class_that_does_not_exist_is_unknown() -> None:
+    found = candidates(request_of(claim(exactly(device_class="absent"))), classes(), inventory())
+    assert ((), ["DeviceClass absent is not known"]) == (found.found, [text.en for text in found.unknown])
+
+
+def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
+    incomplete = inventory(resource_slice("h", resourceSliceCount=2))
+    (found,), unknown, _ = candidates(request_of(claim(exactly())), classes(), incomplete)
+    assert ({"h": 0}, False, 1) == (found.nodes, found.certain, len(unknown))
+
+
+def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_is_all_that_is_selected() -> (
+    None
+):
+    """It is unknown which of them there are."""
+    by_driver = classes(device_class(GPU_DRIVER, f"device.driver == '{GPU_DRIVER}'"))
+    incomplete = inventory(resource_slice("h", resourceSliceCount=2))
+    (found,), unknown, _ = candidates(request_of(claim(exactly())), by_driver, incomplete)
+    assert (False, ["devices of gpu.nvidia.com may match: not all ResourceSlices of its pool are there"]) == (
+        found.certain,
+        [text.en for text in unknown],
+    )
+
+
+def test_devices_that_are_not_of_one_node_are_candidates_of_unknown_nodes() -> None:
+    found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice(None)))
+    assert [("NVIDIA-H100-80GB-HBM3", None)] == products(found)
+
+
+@pytest.mark.parametrize(
+    ("tolerations", "number"),
+    [
+        ([], 0),
+        ([{"key": "example.com/slow", "operator": "Exists"}], 1),
+        ([{"operator": "Exists"}], 1),
+        ([{"key": "example.com/slow", "value": "no"}], 0),
+        (["x", None], 0),
+    ],
+)
+def test_a_tainted_device_is_a_candidate_if_it_is_tolerated(tolerations: list[Any], number: int) -> None:
+    tainted = device() | {"taints": [{"key": "example.com/slow", "value": "yes", "effect": "NoSchedule"}]}
+    request = request_of(claim(exactly(tolerations=tolerations)))
+    assert number == len(candidates(request, classes(), inventory(resource_slice("h", [tainted]))).found)
+
+
+def test_administrative_access_is_not_judged() -> None:
+    assert request_of(claim(exactly(adminAccess=True))).admin
+
+
+def test_administrative_access_has_no_devices_that_count_as_allocated() -> None:
+    """It uses devices that other claims have."""
+    result = {"request": "gpu", "driver": GPU_DRIVER, "pool": "t", "device": "gpu-1", "adminAccess": True}
+    request = request_of(claim(exactly(adminAccess=True), allocated=[result]))
+    assert (True, None, None) == (request.admin, request.allocated, request.unknown)
+
+
+def test_an_allocated_claim_has_its_devices_only() -> None:
+    result = {"request": "gpu", "driver": GPU_DRIVER, "pool": "t", "device": "gpu-1"}
+    request = request_of(claim(exactly(), allocated=[result, {**result, "request": "other"}]))
+    assert (AllocatedDevice(GPU_DRIVER, "t", "gpu-1"),) == request.allocated
+    assert [("Tesla-T4", {"t": 1})] == products(candidates(request, classes(), inventory()))
+
+
+def test_an_allocated_alternative_is_named_after_its_request() -> None:
+    result = {"request": "gpu/old", "driver": GPU_DRIVER, "pool": "h", "device": "gpu-0"}
+    request = request_of(claim({"name": "gpu", "firstAvailable": SUB}, allocated=[result]))
+    assert [("NVIDIA-H100-80GB-HBM3", {"h": 1})] == products(candidates(request, classes(), inventory()))
+
+
+@pytest.mark.parametrize(
+    "results",
+    [
+        [{"request": "gpu", "driver": GPU_DRIVER, "pool": "gone", "device": "gpu-0"}],
+        [{"request": "gpu", "driver": GPU_DRIVER}],
+        [],
+        ["x"],
+    ],
+)
+def test_allocated_devices_that_are_not_known_are_told(results: list[Any]) -> None:
+    request = request_of(claim(exactly(), allocated=results))
+    found = candidates(request, classes(), inventory())
+    assert ((), 1) == (found.found, len(found.unknown))
+
+
+def test_a_candidate_is_certain_and_has_no_alternative_by_default() -> None:
+    (kind,) = inventory(resource_slice("h")).by_kind
+    found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice("h")))
+    assert (Candidate(kind, {"h": 1}),) == found.found
+
+
+TAINTED: Final = exactly("gpu", "true", tolerations=[{"operator": "Exists"}], count=2)
+RESULT: Final = {"request": "gpu", "driver": GPU_DRIVER, "pool": "t", "device": "gpu-1"}
+
+
+@given(
+    broken(claim(TAINTED, {"name": "x", "firstAvailable": SUB}, allocated=[RESULT]))
+    | broken(claim_template(TAINTED, {"name": "x", "firstAvailable": SUB}))
+    | JSON,
+    broken({"resourceClaims": [{"name": "a", "resourceClaimName": "b"}, *POD["resourceClaims"]]}),
+    st.booleans(),
+)
+def test_any_json_is_read(document: Any, spec: Any, missing: bool) -> None:
+    found = pod_claims(spec if isinstance(spec, dict) else {}, lambda *_: None if missing else document)
+    used_claims({"resources": {"claims": [{"name": "a"}]}}, found)
+    for each in found:
+        for request in each.requests:
+            candidates(request, classes(), inventory())

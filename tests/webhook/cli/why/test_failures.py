@@ -1,0 +1,218 @@
+"""Causes of pods that do not run."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rules.cuda.tables import read_table
+from rules.model.certainty import Certainty
+from rules.model.decision import Basis, Decision, Violation
+from rules.model.rule import Action
+from rules.text.i18n import Language
+from tests.support.cpu_time import loops
+from webhook.cli.why.failures import MAX_LINES, Cause, Source, Statement, causes, log_statements
+
+# A line that each row of failures.yaml matches, in the words of its program.
+SAMPLES: Final = {
+    "unsatisfied-condition": "requirement error: unsatisfied condition: cuda>=12.8, please update",
+    "no-nvidia-runtime": 'failed to get sandbox runtime: no runtime for "nvidia" is configured',
+    "devices-unavailable": "devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1",
+    "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
+    "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
+    "topology-affinity": "TopologyAffinityError Resources cannot be allocated with Topology locality",
+    "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
+    "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+    "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
+    "node-affinity": "3 node(s) didn't match Pod's node affinity/selector",
+    "oom-killed": "OOMKilled",
+    "no-platform": "no match for platform in manifest: not found",
+    "exec-format": "exec /app: exec format error",
+    "image-pull": "ImagePullBackOff Back-off pulling image",
+    "evicted": "The node was low on resource: ephemeral-storage.",
+    "no-libcuda": "ImportError: libcuda.so.1: cannot open shared object file: No such file or directory",
+    "no-cuda-library": "OSError: libcudart.so.12: cannot open shared object file: No such file or directory",
+    "driver-too-old": "The NVIDIA driver on your system is too old (found version 11040).",
+    "no-driver": "RuntimeError: Found no NVIDIA driver on your system.",
+    "nvml-mismatch": "Failed to initialize NVML: Driver/library version mismatch",
+    "nvml-unknown": "Failed to initialize NVML: Unknown Error",
+    "bfloat16": "Bfloat16 is only supported on GPUs with compute capability of at least 8.0.",
+    "unknown-error": "UserWarning: CUDA initialization: CUDA unknown error - this may be due to an incorrect",
+    "mps-not-ready": "mps-client: MPS server is not ready",
+    "gpushare-no-gpu": "nvidia-container-cli: device error: unknown device id: no-gpu-has-10MiB-to-run",
+    "old-ptxas": "ptxas fatal   : Value 'sm_121a' is not defined for option 'gpu-name'",
+    "kv-cache": "The model's max seq len (32768) is larger than the maximum number of tokens that can be"
+    " stored in KV cache (7344).",
+    "heads-not-divisible": "number of attention heads (28) must be divisible by tensor parallel size (8)",
+    "device-permission": "open /dev/nvidiactl: permission denied",
+    "paddle-crash": "FatalError: `Segmentation fault` is detected by the operating system.",
+    "denied-by-gpugate": 'FailedCreate: admission webhook "validate.gpugate.dev" denied the request'
+    ": Pod denied by gpugate: no schedulable node is compatible [rule compatibility-pgpu]",
+    "exceeded-quota": 'FailedCreate: Error creating: pods "a" is forbidden: exceeded quota: gpus, requested: '
+    "requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=3, limited: requests.nvidia.com/gpu=4",
+    "pod-security": 'FailedCreate: pods "a" is forbidden: violates PodSecurity "restricted:latest": '
+    "runAsNonRoot != true",
+    "webhook-unavailable": "FailedCreate: Error creating: Internal error occurred: failed calling webhook "
+    '"mutate.gpugate.dev": failed to call webhook: connect: connection refused',
+    "creation-failed": 'FailedCreate: pods "a" is forbidden: error looking up service account',
+    "flash-attention": "RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+    "gpu-memory": "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+    "vgpu-memory": "[HAMI-core ERROR (pid:8)]: Device 0 OOM 11000000000 / 10737418240",
+    "shared-memory": "DataLoader worker (pid 7) is killed by signal: Bus error.",
+    "nccl-timeout": "Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)",
+    "cpu-build": "AssertionError: Torch not compiled with CUDA enabled",
+    "xid": "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+}
+ROWS: Final = {row["name"]: row for row in read_table("failures")}
+ERRORS: Final = read_table("errors")
+
+
+def found(*lines: str, source: Source = Source.LOG, violations: tuple[Violation, ...] = ()) -> list[Cause]:
+    """Return the causes by lines of one source."""
+    decision = Decision(allowed=not violations, violations=violations)
+    return causes(decision, [Statement(source, "place", line) for line in lines], Language.EN)
+
+
+def test_every_row_has_a_sample() -> None:
+    """The names are unique."""
+    assert len(ROWS) == len(read_table("failures"))
+    assert SAMPLES.keys() == ROWS.keys()
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_sample_names_its_cause_in_both_languages(name: str) -> None:
+    """Wherever the row says that it is seen, and nowhere else; no part of the text is left open."""
+    line, row = SAMPLES[name], ROWS[name]
+    seen = {source for source in Source for each in found(line, source=source) if each.name == name}
+    texts = [
+        part
+        for language in Language
+        for each in causes(Decision(allowed=True), [Statement(Source(row["seen"][0]), "", line)], language)
+        for part in (each.text, each.fix)
+    ]
+
+    assert {*row["seen"]} == seen
+    assert texts
+    assert not any("{" in text.replace("{nvidia.com/gpu: present}", "") for text in texts)
+
+
+@pytest.mark.parametrize("row", ERRORS, ids=[str(row["code"]) for row in ERRORS])
+def test_errors_of_cuda_are_found_by_name_by_number_and_by_message(row: dict[str, str]) -> None:
+    """The message only in a line about an error of CUDA."""
+    lines = [row["runtime"], f"cudaGetDeviceCount returned {row['code']}", f"CUDA error: {row['message']}"]
+    lines += [row["driver"]] if row["driver"] else []
+
+    assert all(row["runtime"] in {each.name for each in found(line)} for line in lines)
+    elsewhere = f"/usr/local/cuda: {row['message']}"
+    assert ("cuda" in row["message"].lower()) is bool({each.name for each in found(elsewhere)})
+
+
+def test_the_text_that_older_versions_print_for_busy_devices_is_known() -> None:
+    """CUDA 13 prints another one."""
+    old = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"
+
+    assert ["cudaErrorDevicesUnavailable"] == [each.name for each in found(old)]
+
+
+def _violation(basis: Basis) -> Violation:
+    return Violation(
+        "rule", Action.DENY, "path", "the driver is too old\n  table", "newer driver", basis=basis
+    )
+
+
+def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_evidence() -> None:
+    """Other errors stay causes of their own."""
+    lines = ("cudaErrorInsufficientDriver", "CUDA out of memory")
+    first, second = found(*lines, violations=(_violation(Basis.FACT),))
+
+    assert ("rule", Certainty.CERTAIN, "the driver is too old", "newer driver") == (
+        first.name,
+        first.certainty,
+        first.text,
+        first.fix,
+    )
+    assert [lines[0]] == [each.text for each in first.evidence]
+    assert "gpu-memory" == second.name
+
+
+def test_a_violation_by_policy_is_a_likely_cause_that_names_the_rule() -> None:
+    """What a rule forbids may run: of a pod that runs, it is one only with evidence."""
+    policy = (_violation(Basis.POLICY),)
+    decision = Decision(allowed=False, violations=policy)
+
+    assert [("rule", Certainty.LIKELY, "the driver is too old (policy of rule rule)")] == [
+        (each.name, each.certainty, each.text) for each in found("KeyError: 'a'", violations=policy)
+    ]
+    assert [] == causes(decision, [], Language.EN, runs=True)
+    assert ["rule", "cudaErrorIllegalAddress"] == [
+        each.name for each in found("CUDA_ERROR_ILLEGAL_ADDRESS", violations=policy)
+    ]
+
+
+def test_other_texts_of_known_failures_are_found() -> None:
+    """Of other programs, or other versions of one."""
+    lines = {
+        "float16/bfloat16 is only supported on GPUs with compute capability at least 8.0": "bfloat16",
+        "ValueError: bfloat16 is only supported on GPUs with compute capability at least 8.0. Current GPU: "
+        "Tesla V100-PCIE-16GB, compute capability 7.0": "bfloat16",
+        "ResourceExhaustedError: Out of memory error on GPU 0. Cannot allocate 2.0GB memory": "gpu-memory",
+        "To serve at least one request with the models's max seq len (262144), (24.0 GiB KV cache is "
+        "needed, which is larger than the available KV cache memory (3.18 GiB).": "kv-cache",
+        "(got `num_heads`: 28 and `num_shards`: 8": "heads-not-divisible",
+        "CUDA error: MPS server is not ready to accept new MPS client requests": "cudaErrorMpsServerNotReady",
+    }
+
+    assert [*lines.values()] == [each.name for line in lines for each in found(line)]
+
+
+def test_what_a_controller_could_not_create_has_one_cause() -> None:
+    """The general one only if no other is known."""
+    denials = [name for name, row in ROWS.items() if row["cause"]["en"].startswith("its pods are denied")]
+    assert 5 == len(denials)
+    for name in denials:
+        (cause,) = found(SAMPLES[name], source=Source.EVENT)
+        assert (name, True) == (cause.name, cause.text.startswith("its pods are denied: "))
+
+
+def test_what_follows_from_another_cause_is_left_out() -> None:
+    """Alone, it is named."""
+    timeout = SAMPLES["nccl-timeout"]
+
+    assert ["nccl-timeout"] == [each.name for each in found(timeout)]
+    assert ["gpu-memory"] == [each.name for each in found(timeout, SAMPLES["gpu-memory"])]
+
+
+def test_a_cause_is_named_once_with_its_first_evidence() -> None:
+    """A log repeats itself; certain causes come first."""
+    first, second = found(*["CUDA out of memory"] * 9, SAMPLES["cpu-build"])
+
+    assert ("cpu-build", "gpu-memory", 3) == (first.name, second.name, len(second.evidence))
+
+
+def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:
+    """Without colours and control characters, and not longer than a bound."""
+    lines = [*map(str, range(MAX_LINES)), "\x1b[31mred\x1b[0m\x07", "x" * 10_000]
+    first, *_, red, last = log_statements("log, line {line}", "\n".join(lines))
+
+    assert ("log, line 3", "2") == (first.place, first.text)
+    assert (f"log, line {MAX_LINES + 1}", "red") == (red.place, red.text)
+    assert 1000 == len(last.text)
+
+
+@given(st.binary(max_size=3000))
+def test_no_log_raises(content: bytes) -> None:
+    """Whatever a program writes."""
+    text = content.decode(errors="replace")
+
+    assert all(each.text for each in found(*(each.text for each in log_statements("{line}", text))))
+
+
+def test_a_hostile_log_costs_little() -> None:
+    """Lines that begin like every pattern and go on, at the bounds of length and number."""
+    line = "".join(sample[: len(sample) // 2] for sample in SAMPLES.values())
+    text = "\n".join([(line * 9)[:2000]] * MAX_LINES)
+
+    assert loops(lambda: found(*(each.text for each in log_statements("{line}", text)))) < 2000

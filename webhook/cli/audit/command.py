@@ -1,0 +1,393 @@
+"""`gpugate audit`: evaluates what is in a cluster with the rules."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any, Final
+
+import click
+
+from rules import Language
+from rules.model.sharing import SharingPolicy
+from rules.nodes.label_families import LabelNames
+from webhook.cli.audit.findings import (
+    EvaluatedObject,
+    EvaluatedWorkload,
+    evaluate,
+    severity,
+    summary,
+)
+from webhook.cli.audit.source import list_workloads
+from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.inputs.files import BUILT_IN
+from webhook.cli.inputs.not_checked import (
+    OF_NODES,
+    all_not_checked_lines,
+    not_checked_facts,
+    without_nodes,
+)
+from webhook.cli.inputs.options import fail_on_option, workloads_option
+from webhook.cli.inputs.quotas import QuotaFinding
+from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.matrix.matrix import Table, class_table
+from webhook.cli.report.html_report import html
+from webhook.cli.report.policy_reports import LABELS, open_reports
+from webhook.cli.report.report_formats import FORMATS
+from webhook.cli.report.report_model import Evaluated, Finding, Report
+from webhook.cli.terminal.console import (
+    counted,
+    first_of,
+    print_json,
+    print_summary,
+    print_warning,
+    progress,
+    show_table,
+)
+from webhook.cli.terminal.vocabulary import (
+    AUDIT_SUMMARY,
+    CLUSTER_CONTEXT,
+    CURRENT_CONTEXT,
+    EVALUATING_WORKLOADS,
+    NODES_HEADING,
+    NOT_CHECKED_LINE,
+    READING_WORKLOADS,
+    REPORT_TITLE,
+    REPORTS_WRITTEN,
+    RULES_HEADING,
+    TIME_HEADING,
+    USE_FILENAME,
+    VERSION_HEADING,
+    WORKLOAD_NOUN,
+)
+
+_COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
+
+
+@click.command()
+@click.argument("names", nargs=-1, metavar="[KIND/NAME]...")
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=FILE,
+    metavar="FILE",
+    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
+    "- for stdin.  [default: those of the cluster]",
+)
+@click.option("-n", "--namespace", metavar="NS", help="Evaluate only objects of this namespace.")
+@click.option(
+    "-o",
+    "--output",
+    type=click.Choice(["table", "wide", "json", "html", *FORMATS]),
+    default="table",
+    show_default=True,
+    help="wide: also each finding as the user would see it; html: a page to read and print; sarif, junit, "
+    "github and markdown: for CI; policyreport (wgpolicyk8s.io/v1alpha2) and openreports "
+    "(openreports.io/v1alpha1): objects for kubectl apply.",
+)
+@click.option(
+    "--write",
+    is_flag=True,
+    help="Write the Reports of -o openreports to the cluster, and delete those of namespaces without "
+    "results. Findings are then no failure.",
+)
+@filter_option
+@fail_on_option
+@decision_options
+@workloads_option
+def command(
+    names: tuple[str, ...],
+    filenames: tuple[str, ...],
+    namespace: str | None,
+    output: str,
+    write: bool,
+    filters: tuple[str, ...],
+    fail_on: str,
+    sources: Sources,
+) -> None:
+    """Evaluate what is in a cluster with the rules; without --context, in that of the current context.
+
+    Evaluates pods, and the objects that create pods: Deployments at zero, CronJobs, and all kinds that
+    gpugate knows. Finds what was created before a rule, or while the webhook was not running. A pod that is
+    bound to a node is checked against that node. Changes nothing; skips what has ended. Prints a summary by
+    rule and reason, then one line for each workload with findings, and which ResourceQuotas of GPU pods are
+    used up. Rules and nodes are those of the cluster; if it has no rules, the built-in ones. KIND/NAME, also
+    as a glob, selects workloads, with all their findings.
+
+    \b
+    Examples:
+      gpugate audit
+      gpugate audit deployment/llm -n ml
+      gpugate audit --context production -o wide --filter action=deny
+      gpugate audit --context production --rules builtin --rules new-rules/ --namespace ml
+      kubectl get pods,deployments -A -o yaml | gpugate audit -f - --nodes nodes.yaml
+      gpugate audit --context production -o policyreport | kubectl apply -f -
+      gpugate audit --context production -o html > audit.html
+    """
+    if write and (output != "openreports" or filenames or names or filters):
+        raise click.UsageError(
+            "--write requires -o openreports and all workloads of a cluster "
+            "(no --filename, names or --filter)"
+        )
+    if output == "github" and not filenames:
+        raise click.UsageError("-o github marks lines of files: use --filename FILE, or -o markdown")
+    if not filenames:
+        sources = sources.of_current_cluster("--filename FILE")
+    context = sources.load()
+    with progress(READING_WORKLOADS):
+        workloads = list_workloads(filenames, sources, context, namespace)
+    if names:
+        known = list(dict.fromkeys(each.reference.lower() for each in workloads))
+        chosen = set(named(map(str.lower, names), known, WORKLOAD_NOUN, USE_FILENAME))
+        workloads = [each for each in workloads if each.reference.lower() in chosen]
+    with progress(EVALUATING_WORKLOADS):
+        audited = filtered(filters, list(evaluate(context, workloads)), _row)
+    pods = [each for workload in audited for each in workload.workload.pods]
+    quotas = context.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
+    if output == "json":
+        _show_json(audited, quotas, context.notes, sources.language)
+    elif output == "html":
+        click.echo(html(_report(audited, context, sources), _tables(context)), nl=False)
+    elif output in FORMATS:
+        report = _report(audited, context, sources)
+        if write:
+            _write(report, namespace, sources)
+        elif text := FORMATS[output](report):
+            click.echo(text)
+    else:
+        _show_tables(audited, sources.language, wide=output == "wide" or bool(names))
+        for used_up in quotas:
+            print_warning(used_up.message, sources.language)
+    decisions = (each.decision for workload in audited for each in workload.objects)
+    sys.exit(context.exit_status(() if write else decisions, fail_on))
+
+
+def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
+    """Return the numbers of workloads and pods, and of workloads that would be denied."""
+    denied, by_facts = (
+        sum(not each.allowed for each in audited),
+        sum(each.denied_by_fact for each in audited),
+    )
+    pods = sum(each.pods for each in audited)
+    return AUDIT_SUMMARY.in_language(language).format(
+        workloads=counted(len(audited), "workload"),
+        count=len(audited),
+        pods=counted(pods, "pod"),
+        pod_count=pods,
+        denied=denied,
+        facts=by_facts,
+        policy=denied - by_facts,
+    )
+
+
+def _show_tables(audited: Sequence[EvaluatedWorkload], language: Language, *, wide: bool) -> None:
+    """Print what would be denied, the findings by rule and reason, and the workloads to change."""
+    print_summary(_heading(audited, language), err=False)
+    _show_rows([{**each._asdict()} for each in summary(audited)], language, wide=wide)
+    _show_not_checked(audited, language)
+    rows = _messages(audited) if wide else [_row(each) for each in audited if each.findings()]
+    _show_rows(sorted(rows, key=_order), language, wide=wide)
+
+
+def _show_rows(rows: Sequence[dict[str, Any]], language: Language, *, wide: bool) -> None:
+    if rows:
+        click.echo()
+        texts = [{key: str(cell) for key, cell in row.items()} for row in rows]
+        show_table(texts, language, wide=wide, action=_COLOURS)
+
+
+def _row(each: EvaluatedWorkload) -> dict[str, str]:
+    """Return the line of a workload: its most severe action, - without one, and the pods with findings."""
+    pods = sum(one.object.is_pod and bool(one.findings()) for one in each.objects)
+    findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.action))
+    return {
+        "action": findings[0].action if findings else "-",
+        "namespace": each.workload.namespace,
+        "workload": each.workload.reference,
+        "pods": str(pods),
+        "rule": first_of([*dict.fromkeys(found.rule or "gpugate" for found in findings)]),
+    }
+
+
+def _messages(audited: Iterable[EvaluatedWorkload]) -> list[dict[str, str]]:
+    """Return each finding with its message once for each workload, and how many of its pods have it."""
+    rows = []
+    for each in audited:
+        pods: Counter[Finding] = Counter()
+        for found, of in each.findings():
+            pods[found] += of.object.is_pod
+        rows += [
+            {
+                "action": found.action,
+                "namespace": each.workload.namespace,
+                "workload": each.workload.reference,
+                "pods": str(number),
+                "rule": found.rule,
+                "finding": found.message,
+            }
+            for found, number in pods.items()
+        ]
+    return rows
+
+
+def _order(row: dict[str, str]) -> tuple[int, str, str, str]:
+    return severity(row["action"]), row["namespace"], row["workload"], row["rule"]
+
+
+def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) -> None:
+    """Print each reason once for all workloads that have it, the most frequent first."""
+    reasons = Counter(
+        reason
+        for workload in audited
+        for reason in {
+            why.in_language(language) for each in workload.objects for _, why in each.decision.not_checked
+        }
+    )
+    for reason, number in reasons.most_common():
+        text = NOT_CHECKED_LINE.in_language(language)
+        workloads = counted(number, "workload")
+        print_summary(text.format(what=reason, workloads=workloads, count=number), err=False)
+
+
+def _show_json(
+    audited: Sequence[EvaluatedWorkload],
+    quotas: Sequence[QuotaFinding],
+    notes: Sequence[str],
+    language: Language,
+) -> None:
+    facts = []
+    for each in audited:
+        templates = [_facts(one, language) for one in each.objects if not one.object.is_pod]
+        facts.append(
+            {
+                "namespace": each.workload.namespace,
+                "kind": each.workload.key.kind,
+                "name": each.workload.key.name,
+                "allowed": each.allowed,
+                "object": templates[0] if templates else None,
+                "pods": [_facts(one, language) for one in each.objects if one.object.is_pod],
+            }
+        )
+    document = {
+        "summary": [each._asdict() for each in summary(audited)],
+        "workloads": facts,
+        "quotas": [found._asdict() for found in quotas],
+        "notes": list(notes),
+    }
+    print_json(document)
+
+
+def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": each.object.key.name}
+    if each.object.is_pod:
+        facts["node"] = each.object.document.get("spec", {}).get("nodeName")
+    return facts | {
+        "allowed": each.decision.allowed,
+        "findings": [
+            {
+                "action": found.action,
+                "basis": found.basis,
+                "certainty": found.certainty,
+                "rule": found.rule,
+                "message": found.message,
+            }
+            for found in each.findings()
+        ],
+        "notChecked": not_checked_facts(each.decision, language),
+    }
+
+
+def _report(audited: Sequence[EvaluatedWorkload], context: DecisionContext, sources: Sources) -> Report:
+    """Return the report in which all formats but tables and JSON agree."""
+    compatibility = {rule.name for rule in context.policy.rules.compatibility}
+    language = sources.language
+    return Report(
+        title=REPORT_TITLE.in_language(language),
+        summary=_heading(audited, language),
+        language=language,
+        objects=tuple(
+            _evaluated(each, workload.workload.reference, compatibility)
+            for workload in audited
+            for each in workload.objects
+        ),
+        facts=_sources_of(context, sources),
+        notes=(
+            *context.notes,
+            *without_nodes((each.decision for one in audited for each in one.objects), language),
+        ),
+    )
+
+
+def _evaluated(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Evaluated:
+    """Return an object for reports. compatibility: names of the rules about nodes, which may not be known."""
+    findings = tuple(each.findings())
+    skipped = compatibility if {reason for _, reason in each.decision.not_checked} & {*OF_NODES} else ()
+    return Evaluated(
+        api_version=str(each.object.document.get("apiVersion", "")),
+        kind=each.object.kind,
+        namespace=each.object.key.namespace,
+        name=each.object.key.name,
+        owner=owner,
+        allowed=each.decision.allowed,
+        findings=findings,
+        not_checked=tuple(all_not_checked_lines(each.decision, each.language)),
+        passed=() if findings else tuple(rule for rule in each.decision.rules if rule not in skipped),
+        uid=str(each.object.metadata.get("uid", "")),
+        source=each.object.source,
+    )
+
+
+def _sources_of(context: DecisionContext, sources: Sources) -> dict[str, str]:
+    """Return the rules, the nodes and where these are from, and the time, by their headings."""
+    language, cluster = sources.language, sources.rules.cluster
+    of_cluster = CLUSTER_CONTEXT.in_language(language).format(
+        context=cluster.context or CURRENT_CONTEXT.in_language(language)
+    )
+    rules = ", ".join(sources.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
+    nodes = ", ".join(sources.node_paths) or (of_cluster if cluster.selected else "–")
+    decisive = sum(
+        map(
+            len,
+            (
+                context.policy.rules.resources,
+                context.policy.rules.injections,
+                context.policy.rules.compatibility,
+            ),
+        )
+    )
+    values = (f"{decisive} ({rules})", f"{len(context.inventory)} ({nodes})")
+    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
+    return dict(
+        zip(
+            (each.in_language(language) for each in headings), (*values, now, version("gpugate")), strict=True
+        )
+    )
+
+
+def _tables(context: DecisionContext) -> list[Table]:
+    """Return the compatibility of the nodes with CUDA runtimes, by each set of labels that rules define."""
+    labels = dict.fromkeys(rule.sharing.labels for rule in context.policy.rules.compatibility if rule.enabled)
+    inventory = context.inventory
+    found = (
+        class_table(SharingPolicy(labels=each), inventory.classes(inventory.everything, each))
+        for each in labels or (LabelNames(),)
+    )
+    return [table for table in found if table]
+
+
+def _write(report: Report, namespace: str | None, sources: Sources) -> None:
+    """Write Reports to the cluster, and print what was written."""
+    documents = open_reports(report)
+    written, deleted = sources.rules.cluster.query(
+        lambda cluster: cluster.write_reports(documents, LABELS, namespace)
+    )
+    print_summary(
+        REPORTS_WRITTEN.in_language(sources.language).format(written=written, deleted=deleted), err=False
+    )

@@ -1,1 +1,0 @@
-"""Evaluation of the objects of a cluster, as commands show it."""

@@ -1,0 +1,1 @@
+"""`gpugate export`."""

@@ -1,1 +1,0 @@
-"""Input of commands: files, clusters, options."""

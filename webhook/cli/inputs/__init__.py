@@ -1,0 +1,1 @@
+"""Inputs of commands: files, clusters, options."""

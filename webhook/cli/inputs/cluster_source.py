@@ -1,0 +1,70 @@
+"""The cluster that a command reads, if its options or the program select one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import click
+
+from webhook.cli.terminal.console import BadInputError, ForbiddenError
+
+if TYPE_CHECKING:
+    from webhook.cluster.client import Cluster
+
+T = TypeVar("T")
+
+# The name by which kubectl starts its plugin, and the command that a user types then.
+PLUGIN: Final = "kubectl-gpugate"
+PLUGIN_COMMAND: Final = "kubectl gpugate"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSource:
+    """Values of --kubeconfig and --context. current: without both, the current context is meant.
+
+    otherwise: the option that replaces a cluster, for the message if there is none.
+    """
+
+    kubeconfig: str | None = None
+    context: str | None = None
+    current: bool = False
+    otherwise: str = ""
+
+    @property
+    def named(self) -> bool:
+        """Whether the options select a cluster."""
+        return bool(self.kubeconfig or self.context)
+
+    @property
+    def selected(self) -> bool:
+        """Whether a cluster is selected, by options or as the current one."""
+        return self.named or self.current
+
+    def or_current(self, otherwise: str) -> ClusterSource:
+        """Return this cluster, or if none is selected, that of the current context."""
+        return self if self.selected else replace(self, current=True, otherwise=otherwise)
+
+    def query(self, query: Callable[[Cluster], T]) -> T:
+        """Return the result of a query to the cluster.
+
+        Raises BadInputError; ForbiddenError if the rights do not suffice.
+        """
+        # Imported here: the import takes 0.2 s, and most commands do not use a cluster.
+        from webhook.cluster.client import Cluster, ClusterError, is_forbidden
+
+        try:
+            return query(Cluster(self.kubeconfig, self.context))
+        except ClusterError as error:
+            hint = f" (or use {self.otherwise})" if self.otherwise else ""
+            kind = ForbiddenError if is_forbidden(error) else BadInputError
+            raise kind(f"{error}{hint}") from None
+
+
+NO_CLUSTER: Final = ClusterSource()
+
+
+def is_plugin() -> bool:
+    """Return whether this command line is that of the kubectl plugin, which uses the current context."""
+    return click.get_current_context().find_root().info_name in (PLUGIN, PLUGIN_COMMAND)

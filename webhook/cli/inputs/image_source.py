@@ -1,0 +1,234 @@
+"""Images of a command: references, files with images, and the containers of objects in files."""
+
+from __future__ import annotations
+
+import re
+import ssl
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+from urllib.request import getproxies, proxy_bypass
+
+import click
+
+from rules import ObjectError, Workloads
+from rules.kube.image_reference import Image, parse_image
+from rules.kube.pod import Pod
+from rules.text.i18n import Text
+from rules.text.yaml_document import SourceError
+from webhook.cli.inputs.objects import objects_in
+from webhook.cli.terminal.console import BadInputError, os_error_text, print_error
+from webhook.images.archive import inspect_file
+from webhook.images.credentials import CredentialError, CredentialFile, default_file
+from webhook.images.errors import ImageError, Reason
+from webhook.images.inspection import InspectedImage
+
+if TYPE_CHECKING:
+    from yarl import URL
+
+    from webhook.images.registry import ClientSettings
+
+# Distinct images of one command; the manifests of a large cluster have some hundred.
+_MAX_IMAGES: Final = 1000
+# From so many images on, a terminal shows progress; fewer take a few seconds.
+_LONG_WORK: Final = 8
+_FILE_PREFIXES: Final = ("oci:", "archive:")
+_PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
+_HOST = re.compile(r"(?:[A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """The options that say how registries are reached."""
+
+    registry_config: str | None = None
+    ca_file: str | None = None
+    insecure: tuple[str, ...] = ()
+    mirrors: Mapping[str, str] | None = None
+    allow_private: bool = False
+
+    def settings(self, named: Iterable[Image]) -> ClientSettings:
+        """Return the settings of a client; named: images whose registries may have private addresses.
+
+        Raises BadInputError.
+        """
+        # Imported here: the import takes a quarter of a second, and archives need no client.
+        from webhook.images.guards import Guards
+        from webhook.images.registry import ClientSettings
+
+        mirrors = self.mirrors or {}
+        proxies = {scheme: url for scheme, url in getproxies().items() if scheme in {"http", "https"}}
+        private = {image.registry for image in named} | {each.partition("/")[0] for each in mirrors.values()}
+        private |= {_host(each) for each in proxies.values()} | ({"*"} if self.allow_private else set())
+        guards = Guards(private=sorted(private), insecure=self.insecure)
+        return ClientSettings(guards, self._tls(), mirrors, _proxy_of(proxies))
+
+    def credentials(self) -> CredentialFile:
+        """Return the credentials of registries. Raises BadInputError for a given file that is wrong."""
+        if not self.registry_config:
+            return CredentialFile(default_file(), required=False)
+        found = CredentialFile(Path(self.registry_config))
+        try:
+            found.check()
+        except CredentialError as error:
+            raise BadInputError(str(error)) from None
+        return found
+
+    def _tls(self) -> ssl.SSLContext:
+        context = ssl.create_default_context()
+        try:
+            if self.ca_file:
+                context.load_verify_locations(self.ca_file)
+        except ssl.SSLError:
+            raise BadInputError(f"{self.ca_file}: no PEM certificates in this file") from None
+        except OSError as error:
+            raise BadInputError(f"{self.ca_file}: {error.strerror or error}") from None
+        return context
+
+
+def _host(url: str) -> str:
+    return re.sub(r"^[a-z0-9]+://", "", url).rpartition("@")[2].partition("/")[0]
+
+
+def _proxy_of(proxies: Mapping[str, str]) -> Callable[[URL], str | None]:
+    """Return the proxy of a URL by HTTPS_PROXY, HTTP_PROXY and NO_PROXY."""
+
+    def proxy_of(url: URL) -> str | None:
+        return None if proxy_bypass(f"{url.host}:{url.port}") else proxies.get(url.scheme)
+
+    return proxy_of
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """An image of a command: what was read, or why it cannot be read. name: as the user wrote it."""
+
+    name: str
+    result: InspectedImage | ImageError
+
+
+def inspect_images(
+    references: Iterable[str], in_objects: Iterable[str], platforms: tuple[str, ...], access: Access
+) -> list[Inspection]:
+    """Return each image of references and objects once, in their order, from registries and files.
+
+    Raises BadInputError.
+    """
+    files = {name: path for name in references if (path := _path(name))}
+    named = {name: _parsed(name) for name in references if name not in files}
+    others = {name: parse_image(name) for name in in_objects if name not in named}
+    if len(named) + len(others) + len(files) > _MAX_IMAGES:
+        raise BadInputError(f"more than {_MAX_IMAGES:,} images; give fewer files")
+    found: dict[str, list[Inspection]] = {name: _in_file(path, platforms) for name, path in files.items()}
+    found |= _from_registries(named | others, platforms, access, named.values())
+    return [each for name in (*references, *others) for each in found.pop(name, ())]
+
+
+def _path(reference: str) -> Path | None:
+    """Return the path of a file or folder with images; None for an image of a registry."""
+    for prefix in _FILE_PREFIXES:
+        if reference.startswith(prefix):
+            return Path(reference.removeprefix(prefix))
+    return Path(reference).expanduser() if _PATH.fullmatch(reference) else None
+
+
+def _parsed(reference: str) -> Image:
+    image = parse_image(reference)
+    if image is None:
+        raise BadInputError(
+            f"{reference!r}: not an image reference, such as nvidia/cuda:12.4.1-base-ubuntu22.04"
+        )
+    return image
+
+
+def _in_file(path: Path, platforms: tuple[str, ...]) -> list[Inspection]:
+    try:
+        return [Inspection(found.reference, found) for found in inspect_file(path, platforms)]
+    except ImageError as error:
+        return [Inspection(str(path), error)]
+    except OSError as error:
+        raise BadInputError(os_error_text(error)) from None
+
+
+def _from_registries(
+    images: Mapping[str, Image | None], platforms: tuple[str, ...], access: Access, named: Iterable[Image]
+) -> dict[str, list[Inspection]]:
+    """Return the images by their names; None is a name that is not a reference."""
+    if not images:
+        return {}
+    from webhook.images.reader import ImageReader
+
+    wrong = Text("not an image reference", "不是镜像引用")
+    found: dict[str, list[Inspection]] = {}
+    with (
+        ImageReader(access.settings(named), access.credentials()) as reader,
+        click.progressbar(images, file=sys.stderr, hidden=len(images) < _LONG_WORK) as shown,
+    ):
+        futures = {
+            name: reader.inspect(image, platforms) for name, image in images.items() if image is not None
+        }
+        for name in shown:
+            try:
+                result: InspectedImage | ImageError = futures[name].result()
+            except KeyError:
+                result = ImageError(Reason.INVALID, wrong)
+            except ImageError as error:
+                result = error
+            found[name] = [Inspection(name, result)]
+    return found
+
+
+def images_in(filenames: Iterable[str], workloads: Workloads) -> tuple[list[str], bool]:
+    """Return the distinct images of the objects in files, and whether all objects could be read.
+
+    Objects of other kinds are skipped; errors are printed.
+    """
+    images: dict[str, None] = {}
+    complete = True
+    for filename in filenames:
+        for place, value in objects_in(filename):
+            try:
+                if isinstance(value, SourceError):
+                    raise value
+                images |= dict.fromkeys(_of_object(value, workloads))
+            except (SourceError, ObjectError) as error:
+                print_error(str(error) if isinstance(error, SourceError) else f"{place}: {error}")
+                complete = False
+    return list(images), complete
+
+
+def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
+    """Yield the images of the containers of an object."""
+    if not isinstance(value, dict):
+        return
+    kind, version = value.get("kind"), value.get("apiVersion")
+    if not (isinstance(kind, str) and isinstance(version, str)):
+        return
+    for path, (raw, others) in workloads.pods_of(version.rpartition("/")[0], kind, value).items():
+        pod = Pod(value, raw, path, others)
+        init = [each for each in pod.containers if "initContainers" in each.path]
+        for container in dict.fromkeys((*init, *pod.containers, *pod.ephemeral_containers)):
+            if container.image:
+                yield container.image
+
+
+def read_mirrors(texts: Iterable[str]) -> dict[str, str]:
+    """Return the mirrors of `HOST=MIRROR[/PREFIX]`. Raises BadParameter."""
+    mirrors = {}
+    for text in texts:
+        host, _, mirror = text.partition("=")
+        image = parse_image(f"{mirror}/x")
+        if not _HOST.fullmatch(host) or image is None or image.name != f"{mirror}/x":
+            raise click.BadParameter(f"expected HOST=MIRROR[/PREFIX], got {text!r}", param_hint="'--mirror'")
+        mirrors[host] = mirror
+    return mirrors
+
+
+def read_hosts(texts: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return hosts with optional ports. Raises BadParameter."""
+    for text in texts:
+        if not _HOST.fullmatch(text):
+            raise click.BadParameter(f"expected HOST[:PORT], got {text!r}", param_hint=f"'{option}'")
+    return tuple(texts)

@@ -1,0 +1,259 @@
+"""ResourceQuotas of a cluster or files: for which pods they leave no room."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from rules import Language, Workloads
+from rules.kube.resource_quota import (
+    Amount,
+    LimitDefaults,
+    PodUsage,
+    ResourceQuota,
+    limit_defaults,
+    quantity_text,
+    usage_of,
+    with_defaults,
+)
+from rules.model.decision import AdmissionRequest
+from rules.text.i18n import Text
+from rules.text.paths import Path
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.terminal.console import BadInputError, counted, print_warning
+
+# API groups whose objects run the pods of all their templates at the same time, each `replicas` or, of a Job,
+# `parallelism` times. Of other kinds, such as workflows, one pod at a time is checked.
+_AT_ONCE: Final = ("apps", "batch", "batch.volcano.sh", "jobset.x-k8s.io", "kubeflow.org", "ray.io")
+_COPIES: Final = ("replicas", "parallelism")
+
+_POD: Final = Text(
+    "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, this pod needs "
+    "{needed}; the API server will reject it: request less, delete other pods, or raise the quota",
+    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），该 Pod 需要 "
+    "{needed}；API Server 将拒绝它：请减少申请量、删除其他 Pod 或提高配额",
+)
+_WORKLOAD: Final = Text(
+    "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, room for {fit} of "
+    "{pods} that need {needed}; the API server will reject the others unless they run already: request less, "
+    "delete other pods, or raise the quota",
+    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），{copies} 个 Pod "
+    "需要 {needed}，可容纳 {fit} 个；除非已在运行，API Server 将拒绝其余 Pod：请减少申请量、删除其他 Pod "
+    "或提高配额",
+)
+_UNSET: Final = Text(
+    "ResourceQuota {quota!r} of namespace {namespace} requires {resource} in each container, which "
+    "{containers} lacks; the API server will reject such a pod: set it, or a default in a LimitRange",
+    "命名空间 {namespace} 的 ResourceQuota {quota!r} 要求每个容器设置 {resource}，{containers} 没有设置；"
+    "API server 将拒绝这样的 Pod：请设置，或在 LimitRange 中设置默认值",
+)
+_UNSURE: Final = Text(
+    " (not checked: whether the quota counts this pod, by its scope {scopes})",
+    "（未检查该配额的范围 {scopes} 是否包含该 Pod）",
+)
+_USED_UP: Final = Text(
+    "ResourceQuota {quota!r}: namespace {namespace} uses {used} of {hard} {resource}; the API server will "
+    "reject further pods",
+    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 已用 {used}（共 {hard}）；API Server "
+    "将拒绝更多的 Pod",
+)
+_DEFAULTS: Final = Text(
+    "a LimitRange of namespace {namespace} sets a default of {resources}, which containers lack",
+    "命名空间 {namespace} 的 LimitRange 为未设置的容器设置 {resources} 的默认值",
+)
+_NOT_READ: Final = Text("quota not checked: {why}", "未检查配额：{why}")
+
+
+class QuotaFinding(NamedTuple):
+    """A quota that leaves no room, or requires what a container lacks."""
+
+    quota: str
+    namespace: str
+    resources: tuple[str, ...]
+    message: str
+
+
+class _Limits(NamedTuple):
+    """The quotas of a namespace by name, and the defaults of its LimitRanges by name."""
+
+    quotas: dict[str, ResourceQuota]
+    defaults: dict[str, LimitDefaults]
+
+
+class _Demand(NamedTuple):
+    """Pods of one template."""
+
+    spec: Mapping[str, Any]
+    usage: PodUsage
+    copies: int
+
+
+class Quotas:
+    """The ResourceQuotas and LimitRanges of namespaces; of a cluster, each namespace is read when needed."""
+
+    def __init__(self, source: ClusterSource, language: Language) -> None:
+        self._source = source
+        self._language = language
+        self._written: defaultdict[str, list[Mapping[str, Any]]] = defaultdict(list)
+        self._read: dict[str, _Limits] = {}
+
+    def add(self, documents: Iterable[Any], namespace: str) -> None:
+        """Use the quotas and LimitRanges among objects, too, in place of those of the same name.
+
+        namespace: of objects that do not set one.
+        """
+        for each in documents:
+            if isinstance(each, dict) and each.get("kind") in ("ResourceQuota", "LimitRange"):
+                metadata = each.get("metadata")
+                where = metadata.get("namespace") if isinstance(metadata, dict) else None
+                self._written[str(where or namespace)].append(each)
+
+    def findings(
+        self, workloads: Workloads, group: str, kind: str, namespace: str, document: Mapping[str, Any]
+    ) -> tuple[QuotaFinding, ...]:
+        """Return the quotas that leave no room for the pods of an object.
+
+        document: as it would be admitted. Raises ObjectError for a malformed one.
+        """
+        if (group, kind) in workloads.templates or not (self._written or self._source.selected):
+            return ()
+        limits = self._of(namespace)
+        specs = {
+            path: raw.get("spec", raw) for path, raw in workloads.templates_of(group, kind, document).items()
+        }
+        demands = [
+            _Demand(spec, usage_of(spec, limits.defaults.values()), _copies(document, path, group))
+            for path, spec in specs.items()
+        ]
+        message = _POD if kind == "Pod" else _WORKLOAD
+        together = [demands] if group in _AT_ONCE else [[each] for each in demands]
+        found = (
+            found
+            for quota in limits.quotas.values()
+            for those in together
+            for found in self._findings(quota, those, message)
+        )
+        return tuple(dict.fromkeys(found))
+
+    def with_defaults(self, request: AdmissionRequest) -> tuple[AdmissionRequest, str]:
+        """Return the creation of a pod as webhooks see it, and a note on the extended resources it gets.
+
+        Before that, the API server sets the defaults of LimitRanges. Others are as they are, without a note.
+        """
+        is_pod = (request.group, request.kind, request.operation) == ("", "Pod", "CREATE")
+        if not (is_pod and request.object and (self._written or self._source.selected)):
+            return request, ""
+        document, added = with_defaults(request.object, self._of(request.namespace).defaults.values())
+        if not added:
+            return replace(request, object=document), ""
+        text = _DEFAULTS.in_language(self._language)
+        note = text.format(namespace=request.namespace, resources=", ".join(added))
+        return replace(request, object=document), note
+
+    def used_up(self, pods: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QuotaFinding]:
+        """Return what is used up of what GPU pods use. pods: namespace and spec of the existing ones."""
+        used: defaultdict[str, set[str]] = defaultdict(set)
+        for namespace, spec in pods:
+            amounts = usage_of(spec).amounts
+            if any("/" in resource for resource in amounts if resource.startswith("requests.")):
+                used[namespace] |= amounts.keys()
+        found = []
+        for namespace, resources in sorted(used.items()):
+            for quota in self._of(namespace).quotas.values():
+                for resource in sorted(resources & quota.hard.keys()):
+                    if not quota.left(resource):
+                        facts = {"used": quantity_text(quota.used.get(resource, 0))}
+                        found.append(self._finding(_USED_UP, quota, (resource,), facts))
+        return found
+
+    def _findings(
+        self, quota: ResourceQuota, demands: Iterable[_Demand], message: Text
+    ) -> Iterator[QuotaFinding]:
+        those = [(each, counts) for each in demands if (counts := quota.counts(each.spec)) is not False]
+        sure = all(counts for _, counts in those)
+        unset = [
+            (name, found) for name in quota.hard for each, _ in those if (found := each.usage.unset.get(name))
+        ]
+        if unset:
+            names = dict.fromkeys(name for _, found in unset for name in found)
+            facts = {"containers": ", ".join(f"container {name!r}" for name in names)}
+            resources = tuple(dict.fromkeys(resource for resource, _ in unset))
+            yield self._finding(_UNSET, quota, resources, facts, sure=sure)
+        for resource in quota.hard:
+            needs = [(each.usage.amounts.get(resource, 0), each.copies) for each, _ in those]
+            needed, left = sum(amount * copies for amount, copies in needs), quota.left(resource)
+            if needed > left:
+                copies = sum(copies for _, copies in needs)
+                facts = {
+                    "left": quantity_text(left),
+                    "needed": quantity_text(needed),
+                    "copies": str(copies),
+                    "pods": counted(copies, "pod"),
+                    "fit": str(_fitting(needs, left)),
+                }
+                yield self._finding(message, quota, (resource,), facts, sure=sure)
+
+    def _finding(
+        self,
+        message: Text,
+        quota: ResourceQuota,
+        resources: tuple[str, ...],
+        facts: Mapping[str, str],
+        *,
+        sure: bool = True,
+    ) -> QuotaFinding:
+        text = message.in_language(self._language)
+        text += "" if sure else _UNSURE.in_language(self._language)
+        more = {
+            "quota": quota.name,
+            "namespace": quota.namespace,
+            "resource": ", ".join(resources),
+            "hard": quantity_text(quota.hard[resources[0]]),
+            "scopes": ", ".join(scope.name for scope in quota.scopes),
+        }
+        return QuotaFinding(quota.name, quota.namespace, resources, text.format_map({**more, **facts}))
+
+    def _of(self, namespace: str) -> _Limits:
+        if namespace not in self._read:
+            found = [*self._in_cluster(namespace), *self._written[namespace]]
+            quotas = [
+                ResourceQuota.of(each, namespace) for each in found if each.get("kind") == "ResourceQuota"
+            ]
+            ranges = [each for each in found if each.get("kind") == "LimitRange"]
+            self._read[namespace] = _Limits(
+                {quota.name: quota for quota in quotas},
+                {str(each.get("metadata", {}).get("name")): limit_defaults(each) for each in ranges},
+            )
+        return self._read[namespace]
+
+    def _in_cluster(self, namespace: str) -> list[dict[str, Any]]:
+        if not self._source.selected:
+            return []
+        try:
+            return self._source.query(lambda cluster: cluster.limits(namespace))
+        except BadInputError as error:
+            print_warning(_NOT_READ.in_language(self._language).format(why=error), self._language)
+            return []
+
+
+def _copies(document: Mapping[str, Any], path: Path, group: str) -> int:
+    """Return how many pods of the template at a path run at once, as far as the object says; at least one."""
+    copies, node = 1, document
+    for step in path[:-1] if group in _AT_ONCE else ():
+        node = node[step]  # type: ignore[index]  # a path in the object: names and indices
+        for name in _COPIES if isinstance(node, dict) else ():
+            number = node.get(name)
+            copies *= number if isinstance(number, int) and number >= 0 else 1
+    return copies
+
+
+def _fitting(needs: Iterable[tuple[Amount, int]], left: Amount) -> int:
+    """Return how many pods fit into what is left, in order. needs: of one pod, and the number of pods."""
+    fit = 0
+    for amount, copies in needs:
+        most = min(copies, int(left // amount)) if amount else copies
+        fit += most
+        left -= most * amount
+    return fit

@@ -1,0 +1,77 @@
+"""Rows of a listing that names and `--filter` select."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, TypeVar
+
+import click
+
+from rules import Language
+from rules.schema.errors import suggestion
+from rules.text.glob import glob
+from rules.text.i18n import Text
+from webhook.cli.terminal.console import BadInputError, current_language
+from webhook.cli.terminal.vocabulary import NO_COLUMN, NO_FILTER, NOT_NAMED, USE_PATH_OPTION, heading
+
+T = TypeVar("T")
+
+filter_option: Final = click.option(
+    "--filter",
+    "filters",
+    multiple=True,
+    metavar="COLUMN=GLOB",
+    help="List only rows with this value, such as state=enabled; COLUMN!=GLOB: without it. Several are "
+    "separated by commas. COLUMN is a heading of -o wide.",
+)
+
+
+def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], Mapping[str, str]]) -> list[T]:
+    """Return the items whose rows all filters select. In a cell with several values, one must match.
+
+    Raises BadInputError for a filter that is not COLUMN=GLOB, and for an unknown column.
+    """
+    parts = [part for text in filters for part in text.split(",")]
+    found = [(_columns(row_of(item)), item) for item in items] if parts else []
+    columns = found[0][0] if found else {}
+    for each in parts:
+        column, equals, pattern = each.partition("=")
+        negated = column.endswith("!")
+        column = column.removesuffix("!").strip().lower()
+        if not (column and equals):
+            raise BadInputError(NO_FILTER.in_language(current_language()).format(text=each))
+        if columns and column not in columns:
+            words = NO_COLUMN.in_language(current_language())
+            raise BadInputError(words.format(name=column, columns=", ".join(columns)))
+        matches = glob(pattern.strip()).fullmatch
+        found = [
+            (row, item) for row, item in found if any(map(matches, row[column].split(", "))) is not negated
+        ]
+    return [item for _, item in found] if parts else list(items)
+
+
+def _columns(row: Mapping[str, str]) -> dict[str, str]:
+    """Return the cells by their headings in English and lower case."""
+    return {heading(key, Language.EN).lower(): cell for key, cell in row.items()}
+
+
+def named(
+    names: Iterable[str], known: Sequence[str], noun: Text, for_paths: Text = USE_PATH_OPTION
+) -> list[str]:
+    """Return the known names that names and globs select, in that order; without names, all.
+
+    for_paths: the hint for a name that is that of a file.
+    Raises BadInputError for a name that selects none.
+    """
+    chosen = list(names)
+    found: dict[str, None] = {}
+    for name in chosen:
+        matching = list(filter(glob(name).fullmatch, known))
+        if not matching:
+            language = current_language()
+            message = NOT_NAMED.in_language(language).format(noun=noun.in_language(language), name=name)
+            path_hint = for_paths.in_language(language) if Path(name).exists() else ""
+            raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
+        found |= dict.fromkeys(matching)
+    return list(found) if chosen else list(known)

@@ -1,0 +1,239 @@
+"""`gpugate matrix`: the compatibility of CUDA runtimes with nodes, drivers and GPUs."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+import click
+
+from rules import Language
+from rules.cuda.versions import CudaVersion
+from rules.model.check_result import Level, level_of
+from rules.model.sharing import SharingPolicy
+from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
+from webhook.cli.inputs.node_source import NodeSource, node_options
+from webhook.cli.inputs.options import output_option
+from webhook.cli.matrix.matrix import (
+    FACTS,
+    LEVEL_LABELS,
+    Cell,
+    Column,
+    Footnotes,
+    Table,
+    class_table,
+    driver_table,
+    footnotes,
+    gpu_table,
+    labelled,
+    letters,
+)
+from webhook.cli.matrix.svg import draw
+from webhook.cli.terminal.console import UNKNOWN, BadInputError, padded, print_document, print_note
+from webhook.cli.terminal.vocabulary import UNLABELLED_NODES, WHAT_IF_CHANGE
+
+# The highest CUDA version that the virtualization of GPU-Manager supports.
+_BASELINE: Final = CudaVersion(12, 4)
+_COLOURS: Final[Mapping[Level, str]] = {
+    Level.COMPATIBLE: "green",
+    Level.UNSTABLE: "yellow",
+    Level.INCOMPATIBLE: "red",
+    Level.UNKNOWN: "cyan",
+}
+_MACHINE: Final = ("json", "yaml")
+_MAX_NAMES: Final = 10  # of nodes in a note; -o json has all
+_GAP: Final = " "  # between columns
+_LABEL_WIDTH: Final = 14  # columns; one more than the longest label, 计算能力 12.1
+
+
+def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
+    del context, parameter
+    version = CudaVersion.parse(value) if value else None
+    if value is not None and version is None:
+        raise click.BadParameter(f"expected a CUDA version such as {_BASELINE}, got {value!r}")
+    return version
+
+
+@click.command()
+@click.option(
+    "--sharing",
+    type=click.Choice(["physical", "virtual"]),
+    default="physical",
+    show_default=True,
+    help="virtual: shares of GPUs, which have stricter requirements.",
+)
+@click.option(
+    "--baseline",
+    callback=_version,
+    metavar="CUDA",
+    help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
+)
+@output_option("text", "json", "yaml", "svg")
+@node_change_options
+@node_options
+def command(
+    sharing: str,
+    baseline: CudaVersion | None,
+    output: str,
+    changes: NodeChanges,
+    nodes: NodeSource,
+    language: Language,
+) -> None:
+    """Show which CUDA runtimes are compatible with which nodes, with reasons, as admission checks it.
+
+    Without nodes: with all known driver branches and compute capabilities. With changes of nodes: after them.
+
+    \b
+    Examples:
+      gpugate matrix
+      gpugate matrix --sharing virtual --baseline 12.4
+      gpugate matrix --context production -o svg > cuda.svg
+      kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
+      gpugate matrix --context production --driver gpu-v100=580 --remove-pool gpu-t4
+    """
+    policy = _policy(sharing, baseline)
+    unlabelled: list[str] = []
+    if nodes.named:
+        policy = replace(policy, labels=nodes.labels())
+        inventory, done = nodes.changed(changes) if changes else (nodes.inventory(), [])
+        for each in done:
+            line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
+            print_note(line, language)
+        classes = inventory.classes(inventory.everything, policy.labels)
+        tables = [table] if (table := class_table(policy, classes)) else []
+        unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
+        if output == "svg" and not tables:
+            raise BadInputError("no node has GPU labels")
+    elif nodes.rule_paths or nodes.rule or changes:
+        raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
+    else:
+        tables = [driver_table(policy), gpu_table()]
+    notes = footnotes(tables)
+    if output in _MACHINE:
+        facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}
+        document = facts | _document(tables, language) | {"unlabelled": sorted(unlabelled)}
+        print_document(document, output)
+    elif output == "svg":
+        click.echo(draw(tables, notes, language))
+    else:
+        for line in _text(tables, notes, language) if tables else ():
+            click.echo(line)
+    if unlabelled and output not in _MACHINE:
+        names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
+        more = ", …" if len(unlabelled) > _MAX_NAMES else ""
+        text = UNLABELLED_NODES.in_language(language)
+        print_note(text.format(count=len(unlabelled), names=f"{names}{more}"), language)
+
+
+def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
+    if sharing == "virtual":
+        return SharingPolicy(virtual=True, baseline=baseline or _BASELINE)
+    if baseline:
+        raise click.UsageError("--baseline requires --sharing virtual")
+    return SharingPolicy()
+
+
+def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
+    """Return the tables as one JSON object: rows of runtimes with a cell for each column of each table."""
+    columns = [(column.name(language), column) for table in tables for column in table.columns]
+    return {
+        "classes": [
+            {"class": name, **column.facts, "about": column.about.in_language(language)}
+            for name, column in columns
+        ],
+        "rows": [
+            {
+                "cuda": str(cuda),
+                "cells": [_cell(name, column.cells[at], language) for name, column in columns],
+            }
+            for at, cuda in enumerate(tables[0].runtimes if tables else ())
+        ],
+    }
+
+
+def _cell(name: str, cell: Cell, language: Language) -> dict[str, Any]:
+    reasons = [
+        {
+            "level": finding.level.name.lower(),
+            "reason": finding.reason.in_language(language),
+            "remedy": finding.remedy.in_language(language),
+            "error": finding.error,
+        }
+        for finding in cell
+    ]
+    return {"class": name, "level": level_of(cell).name.lower(), "reasons": reasons}
+
+
+def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iterator[str]:
+    for table in tables:
+        yield click.style(table.title.in_language(language), bold=True)
+        yield ""
+        for columns in _blocks(table, notes):
+            yield from _grid(table, columns, notes, language)
+            yield ""
+        about = [(column, column.about.in_language(language)) for column in table.columns]
+        lines = [f"{padded(column.name(language), _LABEL_WIDTH)}{text}" for column, text in about if text]
+        yield from (*lines, "") if lines else ()
+    yield "  ".join(
+        f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.text.in_language(language)}"
+        for level, each in LEVEL_LABELS.items()
+    )
+    for note in dict.fromkeys(notes.values()):
+        yield f"{note.letter} {note.reason.in_language(language)}"
+        if error := note.error.in_language(language):
+            yield click.style(f"  {error}", dim=True)
+
+
+def _blocks(table: Table, notes: Footnotes) -> Iterator[list[Column]]:
+    """Yield blocks of columns that fit into the width of the terminal; in a pipe, one block."""
+    space = shutil.get_terminal_size().columns if sys.stdout.isatty() else sys.maxsize
+    block: list[Column] = []
+    left = space - _LABEL_WIDTH
+    for column in table.columns:
+        width = _width(column, notes) + len(_GAP)
+        if block and width > left:
+            yield block
+            block, left = [], space - _LABEL_WIDTH
+        block.append(column)
+        left -= width
+    yield block
+
+
+def _grid(table: Table, columns: Sequence[Column], notes: Footnotes, language: Language) -> Iterator[str]:
+    """Yield the lines of a block: headings, then runtimes, with a blank line between major versions."""
+    widths = [_width(column, notes) for column in columns]
+    for key in columns[0].facts:
+        label = click.style(padded(FACTS[key].in_language(language), _LABEL_WIDTH), dim=True)
+        facts = (_fact(column, key).ljust(width) for column, width in zip(columns, widths, strict=True))
+        yield label + _GAP.join(facts).rstrip()
+    major = None
+    for at, cuda in enumerate(table.runtimes):
+        if cuda.major != major:
+            major = cuda.major
+            yield ""
+        label = click.style(padded(f"CUDA {cuda}", _LABEL_WIDTH), bold=True)
+        cells = ((column.cells[at], width) for column, width in zip(columns, widths, strict=True))
+        yield (label + _GAP.join(_coloured(cell, width, notes) for cell, width in cells)).rstrip()
+
+
+def _coloured(cell: Cell, width: int, notes: Footnotes) -> str:
+    text = _marked(cell, notes)
+    return click.style(text, fg=_COLOURS[level_of(cell)]) + " " * (width - len(text))
+
+
+def _fact(column: Column, key: str) -> str:
+    fact = column.facts[key]
+    return UNKNOWN if fact is None else str(fact)
+
+
+def _marked(cell: Cell, notes: Footnotes) -> str:
+    """Return the mark of a cell with the letters of its footnotes."""
+    return LEVEL_LABELS[level_of(cell)].mark + letters(cell, notes)
+
+
+def _width(column: Column, notes: Footnotes) -> int:
+    facts = (_fact(column, key) for key in column.facts)
+    return max(map(len, (*facts, *(_marked(cell, notes) for cell in column.cells))))

@@ -1,0 +1,1 @@
+"""Reports of audit, lint, preview and rule tests, in each format."""

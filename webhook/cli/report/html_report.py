@@ -1,0 +1,223 @@
+"""A report as one HTML file: what would fix most, findings by team, what was not checked, and the nodes."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from rules import Action, Language
+from rules.model.check_result import level_of
+from rules.text.i18n import Text
+from webhook.cli.matrix.matrix import LEVEL_LABELS, Cell, Footnotes, Table, footnotes, letters
+from webhook.cli.report.html_page import (
+    Html,
+    Section,
+    cell,
+    element,
+    join,
+    message_cell,
+    page,
+    row_heading,
+    table,
+)
+from webhook.cli.report.report_model import SEVERITIES, Evaluated, Report
+from webhook.cli.terminal.console import counted
+from webhook.cli.terminal.vocabulary import ACTIONS
+
+# Rows of a table; a browser shows some thousand at once.
+_MOST_ROWS: Final = 2000
+
+_EVALUATED: Final = Text("workloads evaluated", "个工作负载已评估")
+_DENIED: Final = Text("denied", "个被拒绝")
+_WARNED: Final = Text("with warnings only", "个仅有警告")
+_PARTLY: Final = Text("not fully checked", "个未完全检查")
+_FIXES: Final = Text("What would fix most", "优先处理")
+_FIXES_ABOUT: Final = Text(
+    "Fixes of denials. A workload is freed if this fix is all that it needs.",
+    "针对拒绝的修复方法。若工作负载只需这一项修复，则计入“可放行”。",
+)
+_FIX: Final = Text("Fix", "修复方法")
+_FREES: Final = Text("Workloads freed", "可放行的工作负载")
+_HELPS: Final = Text("Workloads that need more", "还需其他修复的工作负载")
+_RULE: Final = Text("Rule", "规则")
+_FINDINGS: Final = Text("Findings by team", "各团队的问题")
+_IN_NAMESPACE: Final = Text("Namespace {namespace}", "命名空间 {namespace}")
+_FINDINGS_OF: Final = Text("Findings in namespace {namespace}", "命名空间 {namespace} 中的问题")
+_OWNER: Final = Text("Workload", "工作负载")
+_ACTION: Final = Text("Action", "动作")
+_OBJECTS: Final = Text("Objects", "对象数")
+_FINDING: Final = Text("Finding", "问题")
+_NO_FINDINGS: Final = Text("Nothing was found in what was checked.", "已检查的内容中未发现问题。")
+_NO_DENIALS: Final = Text("Nothing is denied.", "没有对象被拒绝。")
+_NOT_CHECKED: Final = Text("Not checked", "未检查")
+_NOT_CHECKED_ABOUT: Final = Text(
+    "Parts of objects of which nothing is known: they may or may not run.",
+    "缺少相关信息的部分：可能可以运行，也可能无法运行。",
+)
+_REASON: Final = Text("Reason", "原因")
+_ALL_CHECKED: Final = Text("Everything was checked.", "已检查全部内容。")
+_MATRIX: Final = Text("CUDA runtimes and nodes", "CUDA 运行时与节点")
+_NO_MATRIX: Final = Text("No node has GPU labels.", "没有节点带有 GPU 标签。")
+_NODES: Final = Text(" ({nodes})", "（{count} 个节点）")
+_RUNTIME: Final = Text("Runtime", "运行时")
+_SOURCES: Final = Text("Rules and nodes", "规则与节点")
+_MORE: Final = Text(
+    "{count} more rows are left out (use -o json to list all)",
+    "另有 {count} 行未列出（使用 -o json 列出全部）",
+)
+
+
+class _Row(NamedTuple):
+    action: str
+    owner: str
+    rule: str
+    message: str
+
+
+def html(report: Report, tables: Sequence[Table]) -> str:
+    """Return an HTML document. tables: the compatibility of the nodes."""
+    language = report.language
+    denied = {each.team for each in report.objects if not each.allowed}
+    numbers = {
+        _EVALUATED: len({each.team for each in report.objects}),
+        _DENIED: len(denied),
+        _WARNED: len({each.team for each in report.objects if _warns(each)} - denied),
+        _PARTLY: len({each.team for each in report.objects if each.not_checked}),
+    }
+    counts = [
+        element("li", element("strong", str(number)), label.in_language(language))
+        for label, number in numbers.items()
+    ]
+    introduction = [element("p", report.summary), element("ul", *counts, class_="counts")]
+    sections = [
+        Section("fixes", _FIXES.in_language(language), list(_fixes(report))),
+        Section("findings", _FINDINGS.in_language(language), list(_findings(report))),
+        Section("not-checked", _NOT_CHECKED.in_language(language), list(_not_checked(report))),
+        Section("matrix", _MATRIX.in_language(language), list(_matrix(tables, language))),
+        Section("sources", _SOURCES.in_language(language), list(_sources(report))),
+    ]
+    return page(report.title, language, introduction, sections)
+
+
+def _warns(each: Evaluated) -> bool:
+    return any(found.action == "warn" for found in each.findings)
+
+
+def _fixes(report: Report) -> Iterator[Html]:
+    language, fixes = report.language, report.fixes()
+    if not fixes:
+        yield element("p", _NO_DENIALS.in_language(language))
+        return
+    headings = [each.in_language(language) for each in (_FIX, _RULE, _FREES, _HELPS)]
+    rows = [
+        [
+            row_heading(fix.text, "text"),
+            cell(fix.rule),
+            cell(str(fix.frees), "number"),
+            cell(str(fix.helps), "number"),
+        ]
+        for fix in fixes
+    ]
+    yield from _bounded(_FIXES_ABOUT.in_language(language), headings, rows, language)
+
+
+def _findings(report: Report) -> Iterator[Html]:
+    language = report.language
+    headings = [each.in_language(language) for each in (_OWNER, _ACTION, _OBJECTS, _RULE, _FINDING)]
+    empty = True
+    for namespace, objects in report.by_namespace().items():
+        counted = Counter(
+            row
+            for each in objects
+            for row in dict.fromkeys(
+                _Row(found.action, each.owner, found.rule, found.message) for found in each.findings
+            )
+        )
+        if not counted:
+            continue
+        empty = False
+        rows = [
+            [
+                row_heading(row.owner),
+                cell(ACTIONS[Action(row.action)].in_language(language), row.action),
+                cell(str(number), "number"),
+                cell(row.rule),
+                message_cell(row.message),
+            ]
+            for row, number in sorted(
+                counted.items(), key=lambda item: (SEVERITIES.index(item[0].action), item[0][1:])
+            )
+        ]
+        yield element("h3", _IN_NAMESPACE.in_language(language).format(namespace=namespace))
+        caption = _FINDINGS_OF.in_language(language).format(namespace=namespace)
+        yield from _bounded(caption, headings, rows, language)
+    if empty:
+        yield element("p", _NO_FINDINGS.in_language(language))
+
+
+def _not_checked(report: Report) -> Iterator[Html]:
+    language, found = report.language, report.not_checked()
+    if not found:
+        yield element("p", _ALL_CHECKED.in_language(language))
+        return
+    headings = [each.in_language(language) for each in (_REASON, _OBJECTS)]
+    rows = [[row_heading(reason, "text"), cell(str(number), "number")] for reason, number in found.items()]
+    yield from _bounded(_NOT_CHECKED_ABOUT.in_language(language), headings, rows, language)
+
+
+def _sources(report: Report) -> Iterator[Html]:
+    facts = (
+        each for item in report.facts.items() for each in (element("dt", item[0]), element("dd", item[1]))
+    )
+    yield element("dl", *facts)
+    for note in report.notes:
+        yield element("p", note)
+
+
+def _bounded(
+    caption: str, headings: Sequence[str], rows: Sequence[Sequence[Html]], language: Language
+) -> Iterator[Html]:
+    """Yield a table of the first rows, and how many are left out."""
+    yield table(caption, headings, rows[:_MOST_ROWS])
+    if left_out := len(rows[_MOST_ROWS:]):
+        yield element("p", _MORE.in_language(language).format(count=left_out))
+
+
+def _matrix(tables: Sequence[Table], language: Language) -> Iterator[Html]:
+    """Yield a table that a screen reader reads cell by cell, which a picture is not."""
+    if not tables:
+        yield element("p", _NO_MATRIX.in_language(language))
+        return
+    notes = footnotes(tables)
+    for one in tables:
+        headings = [_RUNTIME.in_language(language)]
+        for column in one.columns:
+            count = int(column.facts["nodes"] or 0)
+            nodes = _NODES.in_language(language).format(nodes=counted(count, "node"), count=count)
+            headings.append(f"{column.name(language)}{nodes}")
+        rows = [
+            [row_heading(f"CUDA {cuda}"), *(_level(each, notes, language) for each in cells)]
+            for cuda, cells in one.rows()
+        ]
+        yield table(one.title.in_language(language), headings, rows, "matrix")
+    legend = (f"{each.mark} {each.text.in_language(language)}" for each in LEVEL_LABELS.values())
+    yield element("p", "   ".join(legend), class_="dim")
+    shown = []
+    for note in dict.fromkeys(notes.values()):
+        reason, error = note.reason.in_language(language), note.error.in_language(language)
+        dim = element("span", f" {error}", class_="dim") if error else ""
+        shown += [element("dt", note.letter), element("dd", reason, dim)]
+    if shown:
+        yield element("dl", *shown)
+
+
+def _level(found: Cell, notes: Footnotes, language: Language) -> Html:
+    """Return a cell: the mark with the letters of its footnotes, and for screen readers its words."""
+    level, raised = level_of(found), letters(found, notes)
+    label = LEVEL_LABELS[level]
+    seen = element("span", f"{label.mark}{raised}", aria_hidden="true")
+    heard = element(
+        "span", " ".join(filter(None, (label.text.in_language(language), raised))), class_="hidden"
+    )
+    return cell(join((seen, heard)), level.name.lower())

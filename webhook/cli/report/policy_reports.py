@@ -1,0 +1,113 @@
+"""Reports as Kubernetes objects, one for each namespace: PolicyReport and OpenReports.
+
+Sources: https://github.com/kubernetes-sigs/wg-policy-prototypes (wgpolicyk8s.io/v1alpha2) and
+https://github.com/openreports/reports-api (openreports.io/v1alpha1).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
+
+from rules.text.i18n import Text
+from webhook.cli.report.report_model import Evaluated, Finding, Report
+
+NAME: Final = "gpugate"
+OPEN_REPORTS: Final = "openreports.io/v1alpha1"
+_POLICY_REPORTS: Final = "wgpolicyk8s.io/v1alpha2"
+# The label of what audit writes to a cluster, and what it therefore may delete there.
+LABELS: Final = {"app.kubernetes.io/managed-by": NAME}
+# Results of a report: most severe first, so that the others are left out.
+_OUTCOMES: Final = ("fail", "warn", "error", "skip", "pass")
+_OF_ACTIONS: Final = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
+_SEVERITIES: Final = {"fail": "high", "warn": "medium"}
+# Bytes of the results of one report in JSON. etcd accepts 1.5 MiB for a request by default
+# (https://etcd.io/docs/v3.5/dev-guide/limit/); metadata and managed fields need the rest.
+_MOST_BYTES: Final = 1 << 20
+_LEFT_OUT: Final = Text(
+    "{count} more results are left out, because an object of a cluster has a limited size; the summary "
+    "counts them (gpugate audit lists all)",
+    "另有 {count} 条结果未列出，因为集群对象的大小有限；摘要已计入这些结果（gpugate audit 可列出全部）",
+)
+
+
+def policy_reports(report: Report) -> list[dict[str, Any]]:
+    """Return a PolicyReport for each namespace with objects."""
+    return [
+        {
+            "apiVersion": _POLICY_REPORTS,
+            "kind": "PolicyReport",
+            "metadata": {"name": NAME, "namespace": namespace},
+            "summary": _summary(results),
+            "results": results,
+        }
+        for namespace, objects in report.by_namespace().items()
+        for results in [[result for each in objects for result in _results(each, "source")]]
+    ]
+
+
+def open_reports(report: Report) -> list[dict[str, Any]]:
+    """Return a Report for each namespace with results.
+
+    It has no times: a Report of the same facts is the same object, and applying it again writes nothing.
+    """
+    found = []
+    for namespace, objects in report.by_namespace().items():
+        results = [result for each in objects for result in _results(each, "severity")]
+        results.sort(key=lambda result: _OUTCOMES.index(result["result"]))
+        if results:
+            found.append(
+                {
+                    "apiVersion": OPEN_REPORTS,
+                    "kind": "Report",
+                    "metadata": {"name": NAME, "namespace": namespace, "labels": dict(LABELS)},
+                    "source": NAME,
+                    "scope": {"apiVersion": "v1", "kind": "Namespace", "name": namespace},
+                    "summary": _summary(results),
+                    "results": _bounded(results, report),
+                }
+            )
+    return found
+
+
+def _summary(results: Sequence[dict[str, Any]]) -> dict[str, int]:
+    return {
+        outcome: sum(result["result"] == outcome for result in results)
+        for outcome in ("pass", "fail", "warn", "error", "skip")
+    }
+
+
+def _results(each: Evaluated, shape: Literal["source", "severity"]) -> Iterator[dict[str, Any]]:
+    """Yield the results of an object: findings, or rules that pass, and what is not checked."""
+    subject = {"apiVersion": each.api_version, "kind": each.kind, "namespace": each.namespace}
+    subject |= {"name": each.name} | ({"uid": each.uid} if each.uid else {})
+
+    def result(policy: str, outcome: str, **details: Any) -> dict[str, Any]:
+        made = {"policy": policy, "result": outcome, "resources": [subject], **details}
+        if shape == "source":
+            return {"source": NAME, **made}
+        return made | ({"severity": _SEVERITIES[outcome]} if outcome in _SEVERITIES else {})
+
+    for found in each.findings:
+        yield result(found.rule or NAME, _OF_ACTIONS[found.action], **_details(found))
+    for rule in each.passed:
+        yield result(rule, "pass")
+    for line in each.not_checked:
+        yield result(NAME, "skip", message=line)
+
+
+def _details(found: Finding) -> dict[str, Any]:
+    details: dict[str, Any] = {"message": found.message}
+    return details | ({"properties": {"basis": found.basis}} if found.basis else {})
+
+
+def _bounded(results: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:
+    """Return the first results that an object of a cluster has room for, and how many are left out."""
+    size = 0
+    for at, result in enumerate(results):
+        size += len(json.dumps(result, ensure_ascii=False).encode())
+        if size > _MOST_BYTES:
+            message = _LEFT_OUT.in_language(report.language).format(count=len(results) - at)
+            return [*results[:at], {"policy": NAME, "result": "skip", "message": message}]
+    return results

@@ -1,1 +1,0 @@
-"""Rule tests of the command line: runner, drafts, templates."""

@@ -1,0 +1,1 @@
+"""What the terminal shows: tables, colours, and the words of each language."""

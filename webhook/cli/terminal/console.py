@@ -1,0 +1,243 @@
+"""Tables, trees and errors for people: coloured on a terminal, plain and unwrapped in a pipe."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from shutil import get_terminal_size
+from threading import Event, Thread
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+import click
+
+from rules import Language
+from rules.text.i18n import Text, width
+from rules.text.printable import printable, printable_json
+from webhook.cli.terminal.vocabulary import LEVELS, NOTE, heading, is_word, value
+from webhook.yaml_output import dump_yaml
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+# Columns of a line in a pipe, which is not wrapped; longer than any row.
+_UNBOUNDED: Final = 10_000
+# The key of --quiet in the context of a command.
+QUIET: Final = "gpugate.quiet"
+# A value that is not known, in a table.
+UNKNOWN: Final = "-"
+_CLEAR_LINE: Final = "\r\x1b[2K"
+_GAP: Final = "  "  # between columns
+_CUT: Final = "…"  # at the end of a cell that is cut
+_MIN_WIDTH: Final = 12  # columns of a cell that is cut; versions and numbers are shorter
+
+
+class BadInputError(click.ClickException):
+    """The input of a command cannot be used; the message has the place and the reason. The caller's fault."""
+
+    exit_code = 2
+
+
+class ForbiddenError(BadInputError):
+    """The rights of the user do not suffice to read something of a cluster."""
+
+
+def os_error_text(error: OSError) -> str:
+    """Return the message of a system error with its file name, without the error number."""
+    why = error.strerror or str(error)
+    return why if error.filename is None else f"{error.filename}: {why}"
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its English noun: `1 rule`, `2 rules`."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
+def first_of(items: Sequence[str]) -> str:
+    """Return the first of several items and the number of the others, as kubectl prints lists."""
+    first, *others = items or [""]
+    return f"{first} + {len(others)} more..." if others else first
+
+
+def padded(text: str, columns: int) -> str:
+    """Return a text, padded with spaces to a display width."""
+    return text + " " * (columns - width(text))
+
+
+class Styled(str):
+    """A text whose control characters are those of gpugate: styles, and line breaks of its own."""
+
+    __slots__ = ()
+
+
+def styled(text: str, **style: Any) -> Styled:
+    """Return a text with a style of `click.style`, in one line."""
+    return Styled(click.style(printable(text), **style))
+
+
+def lines(text: str) -> Styled:
+    """Return a message of several lines, whose line breaks stay."""
+    return Styled(printable(text, "\n"))
+
+
+def print_line(*parts: str, err: bool = False, color: bool | None = None) -> None:
+    """Print parts, with a space between two, as one line; only parts that are Styled may have more lines.
+
+    What an object contains acts on no terminal and begins no line that a CI system reads as its command.
+    """
+    texts = [part if isinstance(part, Styled) else printable(part) for part in parts]
+    click.echo(" ".join(texts), err=err, color=color)
+
+
+def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
+    """Print an error on stderr; color: whether with colours, if not by the stream."""
+    level = LEVELS["error"].in_language(language)
+    print_line(styled(f"{level}:", fg="red", bold=True), message, err=True, color=color)
+
+
+def show_error(error: click.ClickException) -> None:
+    """Print the error that ends a command, below the usage of the command if it was called in a wrong way."""
+    if isinstance(error, click.UsageError) and error.ctx:
+        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
+    print_error(error.format_message(), color=error.show_color)
+
+
+def print_warning(message: str, language: Language = Language.EN) -> None:
+    """Print a warning on stderr."""
+    level = LEVELS["warning"].in_language(language)
+    print_line(styled(f"{level}:", fg="yellow"), message, err=True)
+
+
+def print_note(message: str, language: Language = Language.EN) -> None:
+    """Print a note on stderr: what the user should know of the result; not with --quiet."""
+    print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), message)
+
+
+def print_summary(*parts: str, err: bool = True) -> None:
+    """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
+    if not is_quiet():
+        print_line(*parts, err=err)
+
+
+@contextmanager
+def progress(text: Text, after_s: float = 1.0) -> Iterator[None]:
+    """Show on stderr that something runs for long, and for how many seconds.
+
+    Only on a terminal, and not with --quiet; the line is removed at the end. after_s: seconds until the first
+    line, and between two. Nothing else may be printed meanwhile.
+    """
+    if is_quiet() or not sys.stderr.isatty():
+        yield
+        return
+    ended, words = Event(), text.in_language(current_language())
+
+    def show_line() -> None:
+        begun = monotonic()
+        while not ended.wait(after_s):
+            sys.stderr.write(f"{_CLEAR_LINE}{words} ({monotonic() - begun:.0f} s)")
+            sys.stderr.flush()
+
+    thread = Thread(target=show_line, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        sys.stderr.write(_CLEAR_LINE)
+        sys.stderr.flush()
+
+
+def current_language() -> Language:
+    """Return the language of the running command."""
+    context = click.get_current_context(silent=True)
+    return Language(context.params.get("lang", Language.EN)) if context else Language.EN
+
+
+def is_quiet() -> bool:
+    """Return whether the command has the option --quiet."""
+    context = click.get_current_context(silent=True)
+    return context is not None and bool(context.meta.get(QUIET))
+
+
+def print_json(document: Any) -> None:
+    """Print a document, or its JSON text, as JSON in one line."""
+    text = document if isinstance(document, str) else json.dumps(document, ensure_ascii=False)
+    click.echo(printable_json(text))
+
+
+def print_document(document: Any, output: str) -> None:
+    """Print a document as JSON in one line, or as YAML. output: json or yaml."""
+    if output == "json":
+        print_json(document)
+    else:
+        click.echo(dump_yaml(document), nl=False)
+
+
+def show_table(
+    rows: Sequence[Mapping[str, str]],
+    language: Language = Language.EN,
+    *,
+    wide: bool = False,
+    **colours: Mapping[str, str],
+) -> None:
+    """Print rows, each a mapping of column keys to cells, as kubectl does: one line a row.
+
+    On a terminal that is too narrow, columns are cut, the last one first, except headings and columns of
+    fixed words. wide: cut nothing. colours: for a column, the style of each value.
+    """
+    if not rows:
+        return
+    columns = [
+        [heading(name, language), *(printable(value(name, row[name], language)) for row in rows)]
+        for name in rows[0]
+    ]
+    widths = [max(map(width, column)) for column in columns]
+    excess = 0 if wide else sum(widths) + len(_GAP) * (len(widths) - 1) - _width()
+    for at, name in reversed([*enumerate(rows[0])]):
+        if excess > 0 and not all(is_word(name, row[name]) for row in rows):
+            least = min(widths[at], max(width(columns[at][0]), _MIN_WIDTH))
+            cut = min(excess, widths[at] - least)
+            widths[at] -= cut
+            excess -= cut
+    styles = [["bold"] * len(widths)]
+    styles += [[colours.get(name, {}).get(row[name], "") for name in rows[0]] for row in rows]
+    for line, of_line in zip(zip(*columns, strict=True), styles, strict=True):
+        cells = map(_styled, line, widths, of_line)
+        click.echo(_GAP.join(cells).rstrip())
+
+
+def _styled(cell: str, columns: int, style: str) -> str:
+    """Return a cell, cut and padded to a display width. style: bold, dim, a colour, or empty."""
+    text = _shortened(cell, columns)
+    attributes: dict[str, Any] = {style: True} if style in ("bold", "dim") else {"fg": style}
+    return (click.style(text, **attributes) if style else text) + " " * (columns - width(text))
+
+
+def _shortened(text: str, columns: int) -> str:
+    """Return a text that is cut to a display width."""
+    if width(text) <= columns:
+        return text
+    text = text[: columns - 1]
+    while width(text) > columns - 1:
+        text = text[:-1]
+    return f"{text}{_CUT}"
+
+
+def _width() -> int:
+    """Return the columns of the terminal; in a pipe, lines are not broken."""
+    return get_terminal_size().columns if sys.stdout.isatty() else _UNBOUNDED
+
+
+def show(renderable: RenderableType) -> None:
+    """Print a rich renderable."""
+    from rich.console import Console
+
+    terminal = sys.stdout.isatty()
+    console = Console(width=_width(), highlight=False)
+    with console.capture() as capture:
+        console.print(renderable)
+    for line in capture.get().splitlines():
+        print(line.rstrip() if not terminal else line)  # noqa: T201

@@ -1,0 +1,196 @@
+"""Reader of rule tests: each case as an admission request, the nodes, and the expected result.
+
+A document with an error has no cases. The caller opens the files that it names; nothing here reads from disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from rules.model.decision import AdmissionRequest
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_row import InventoryError
+from rules.schema.errors import RuleError, describe, reason_of, schema_errors, suggestion
+from rules.schema.exemption import instant
+from rules.text.i18n import Language, Text
+from rules.text.paths import Path
+from rules.text.yaml_document import Document, Location, SourceError, read
+from webhook.cli.test.schema import (
+    KIND,
+    SHORT_METADATA,
+    CaseDocument,
+    ExpectDocument,
+    NodeDocument,
+    RuleTestDocument,
+)
+
+# Returns the documents of a file that a test names. Raises SourceError if it cannot be read.
+Opener = Callable[[str], list[Document]]
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One case, ready to be decided. path: its path in the document. now: seconds since the epoch."""
+
+    name: str
+    document: Document
+    path: Path
+    request: AdmissionRequest
+    inventory: Inventory
+    now: float
+    expect: ExpectDocument
+
+    @property
+    def location(self) -> Location:
+        """The location in the text."""
+        return self.document.locate(self.path)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleTest:
+    """One valid document: the rules to test, and the cases."""
+
+    document: Document
+    rules: tuple[str, ...]
+    enable: tuple[str, ...]
+    disable: tuple[str, ...]
+    language: Language
+    cases: tuple[Case, ...]
+
+
+def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], list[RuleError]]:
+    """Return the valid test documents of a text, and the errors of the others.
+
+    A text without documents is an error, and so is a duplicate name of cases.
+    """
+    tests: list[RuleTest] = []
+    errors: list[RuleError] = []
+    names: dict[str, Case] = {}
+    documents = [
+        found for found in read(text, file) if isinstance(found, SourceError) or found.value is not None
+    ]
+    if not documents:
+        errors.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
+    for document in documents:
+        if isinstance(document, SourceError):
+            errors.append(RuleError(document.location, (), document.message))
+            continue
+        reader = _Reader(document, opener)
+        test = reader.test()
+        for case in test.cases if test else ():
+            first = names.setdefault(case.name, case)
+            if first is not case:
+                reader.add_error((*case.path, "name"), f"duplicate name: {first.location} has it too")
+        errors += reader.errors
+        if test and not reader.errors:
+            tests.append(test)
+    return tests, errors
+
+
+class _Reader:
+    """Reads one document and collects its errors."""
+
+    def __init__(self, document: Document, opener: Opener) -> None:
+        self._document = document
+        self._opener = opener
+        self.errors = [RuleError(found.location, (), found.message) for found in document.duplicates]
+
+    def add_error(self, path: Path, message: Text | str) -> None:
+        """Add an error at a path of the document."""
+        self.errors.append(RuleError(self._document.locate(path), path, message))
+
+    def test(self) -> RuleTest | None:
+        """Return the test in the document, or None; it may be incomplete if there are errors."""
+        value = self._document.value
+        kind = value.get("kind") if isinstance(value, dict) else None
+        if kind != KIND:
+            hint = suggestion(str(kind), [KIND])
+            self.add_error(
+                ("kind",) if kind else (), f"expected kind: {KIND}, got {kind or describe(value)}{hint}"
+            )
+            return None
+        try:
+            found = RuleTestDocument.model_validate(value)
+        except ValidationError as error:
+            self.errors += schema_errors(error, RuleTestDocument, self._document, (), "")
+            return None
+        shared = self._inventory(found.nodes, ("nodes",))
+        cases = [self._case(case, ("cases", at), shared) for at, case in enumerate(found.cases)]
+        return RuleTest(
+            self._document,
+            tuple(found.rules),
+            tuple(found.enable),
+            tuple(found.disable),
+            Language(found.lang),
+            tuple(case for case in cases if case),
+        )
+
+    def _case(self, case: CaseDocument, path: Path, shared: Inventory) -> Case | None:
+        own = "nodes" in case.model_fields_set
+        inventory = self._inventory(case.nodes, (*path, "nodes")) if own else shared
+        request = self._request(case, (*path, "pod"))
+        if request is None:
+            return None
+        now = instant(case.now) if case.now else math.inf
+        return Case(case.name, self._document, path, request, inventory, now, case.expect)
+
+    def _request(self, case: CaseDocument, path: Path) -> AdmissionRequest | None:
+        """Return the request of the API server to create the case's object."""
+        value: Any = case.pod
+        if "file" in value:
+            path = (*path, "file")
+            documents = self._open(value["file"], path)
+            objects = [found for document in documents for _, found in document.objects()]
+            if len(objects) != 1:
+                if documents:
+                    self.add_error(path, f"expected a file with one object, found {len(objects)}")
+                return None
+            (value,) = objects
+        elif "kind" not in value:
+            value = _complete(value)
+        kind = value.get("kind") if isinstance(value, dict) else None
+        metadata = value.get("metadata", {}) if kind else None
+        if not isinstance(kind, str) or not isinstance(metadata, dict):
+            self.add_error(path, "expected a Kubernetes object with apiVersion, kind and metadata")
+            return None
+        group = str(value.get("apiVersion", "")).rpartition("/")[0]
+        namespace = metadata.get("namespace") or case.namespace or "default"
+        return AdmissionRequest("CREATE", group, kind, str(namespace), value)
+
+    def _inventory(self, nodes: list[NodeDocument], path: Path) -> Inventory:
+        """Return the inventory of the nodes of a document."""
+        objects: list[Any] = []
+        for at, node in enumerate(nodes):
+            named = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
+            for found in named or node.objects():
+                try:
+                    Inventory.of(found)
+                except InventoryError as error:
+                    self.add_error((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
+                else:
+                    objects.append(found)
+        return Inventory.of(objects)
+
+    def _open(self, name: str, path: Path) -> list[Document]:
+        """Return the documents of the file named at a path, without empty ones."""
+        try:
+            documents = [document for document in self._opener(name) if document.value is not None]
+        except SourceError as error:
+            self.add_error(path, reason_of(error))
+            return []
+        if not documents:
+            self.add_error(path, f"{name}: the file is empty")
+        return documents
+
+
+def _complete(short: dict[str, Any]) -> dict[str, Any]:
+    """Return the Pod of a short form: a spec that also contains metadata, or labels and annotations."""
+    spec = {name: value for name, value in short.items() if name not in ("metadata", *SHORT_METADATA)}
+    own = {name: short[name] for name in SHORT_METADATA if name in short}
+    metadata = {"name": "pod"} | short.get("metadata", {}) | own
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}

@@ -1,0 +1,147 @@
+"""`gpugate ui`: a local page to try rules on pods."""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import sys
+import webbrowser
+from typing import Final
+
+import click
+
+from rules.schema.loader import load_rules
+from rules.text.yaml_document import SourceError
+from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, RuleSource, is_built_in, read_path
+from webhook.cli.inputs.options import object_namespace_option, workloads_option
+from webhook.cli.terminal.console import BadInputError, print_summary
+from webhook.cli.terminal.vocabulary import CTRL_C_STOPS
+from webhook.cli.ui.cases import is_case, read_case
+from webhook.cli.ui.session import GIVEN, Nodes, Rules, Session
+
+# Characters of node files that a case file may contain; a page and its file stay easy to send.
+_MAX_SHARED: Final = 512 * 1024
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    type=FILE,
+    metavar="FILE",
+    help="Begin with this file: objects, or a saved case.",
+)
+@object_namespace_option
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=0,
+    show_default=True,
+    help="Port on 127.0.0.1; 0: any that is free.",
+)
+@click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
+@decision_options
+@workloads_option
+def command(filename: str | None, namespace: str, port: int, no_browser: bool, sources: Sources) -> None:
+    """Open a local page that shows the admission result while you edit a pod.
+
+    The page shows violations at their lines, the patch, the rules, the nodes and the CUDA matrix. It is
+    served on 127.0.0.1 only, to whoever has the token in its address. It sends nothing to other hosts, and
+    writes neither to the cluster nor to files.
+
+    \b
+    Examples:
+      gpugate ui
+      gpugate ui -f pod.yaml --nodes nodes.yaml
+      gpugate ui --rules my-rules/ --context production
+      gpugate ui --no-browser --port 8080
+    """
+    from webhook.cli.ui.server import page_server
+
+    session = _session(sources, filename, namespace)
+    _check_port(port)
+    server, address = page_server(session, port)
+    click.echo(address)
+    sys.stdout.flush()
+    print_summary(CTRL_C_STOPS.in_language(sources.language))
+    if not no_browser and _has_display():
+        webbrowser.open(address)
+    with server:
+        server.serve_forever()
+    raise click.Abort  # werkzeug returns after Ctrl-C
+
+
+def _session(sources: Sources, filename: str | None, namespace: str) -> Session:
+    """Return the session of the options. Raises BadInputError; exits with 2 if a rule has an error."""
+    context = sources.load()
+    if context.failed:
+        sys.exit(BAD_INPUT)
+    session = Session(
+        {BUILT_IN: _built_in(sources)},
+        context.policy.workloads,
+        namespace=namespace,
+        language=sources.language,
+        cluster=sources.rules.cluster,
+    )
+    cluster = sources.rules.cluster
+    cluster_name = cluster.context or cluster.kubeconfig or "current context"
+    if sources.rule_paths and not all(map(is_built_in, sources.rule_paths)):
+        paths = tuple(sources.rule_paths)
+        session.rules = {GIVEN: Rules(", ".join(paths), context.policy.rules, paths), **session.rules}
+    elif cluster.selected and not sources.rule_paths:
+        session.rules = {GIVEN: Rules(cluster_name, context.policy.rules), **session.rules}
+    if context.nodes_given:
+        session.nodes = _nodes(context, sources.node_paths, cluster_name)
+    if filename:
+        _open(session, filename)
+    return session
+
+
+def _built_in(sources: Sources) -> Rules:
+    loaded = load_rules(RuleSource(sources.rules.namespace).sources([BUILT_IN]), sources.rules.namespace)
+    return Rules(BUILT_IN, loaded.rules, (BUILT_IN,))
+
+
+def _nodes(context: DecisionContext, paths: tuple[str, ...], cluster_name: str) -> Nodes:
+    """Return the nodes of the options, with the text of files that are not too long and not stdin."""
+    if not paths:
+        return Nodes(cluster_name, context.inventory)
+    text: str | None = None
+    if "-" not in paths:
+        texts = [text for path in paths for _, text in read_path(path)]
+        text = "---\n".join(f"{each.rstrip()}\n" for each in texts)
+        text = text if len(text) <= _MAX_SHARED else None
+    return Nodes(", ".join(paths), context.inventory, text)
+
+
+def _open(session: Session, filename: str) -> None:
+    """Begin with a file: its objects, or its case. Raises BadInputError."""
+    text = "---\n".join(f"{text.rstrip()}\n" for _, text in read_path(filename))
+    if not is_case(text):
+        session.pod = text
+        return
+    try:
+        found = read_case(text, filename)
+    except SourceError as error:
+        raise BadInputError(str(error)) from None
+    session.pod, session.namespace = found.pod, found.namespace
+    session.node_text = found.nodes
+
+
+def _check_port(port: int) -> None:
+    """Raise BadInputError if the port cannot be used; werkzeug would print a longer text."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            fix = "set another --port" if error.errno == errno.EADDRINUSE else "set --port to 1024 or higher"
+            raise BadInputError(f"127.0.0.1:{port}: {error.strerror}; {fix}") from None
+
+
+def _has_display() -> bool:
+    """Return whether a browser can show a page; on Linux, a text browser would take the terminal."""
+    return sys.platform != "linux" or bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,321 @@
+"""`gpugate whatif`: what a change of drivers, pools, images or rules does to workloads."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from dataclasses import replace
+from time import time
+from typing import Any, Final
+
+import click
+
+from rules import Language, ObjectError, Snapshot, compile_policy
+from rules.cuda.versions import CudaVersion
+from rules.schema.errors import suggestion
+from rules.text.i18n import Text
+from webhook.cli.audit.source import list_workloads
+from webhook.cli.audit.workloads import Workload
+from webhook.cli.inputs.completers import FILE, RULE_PATH
+from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.inputs.files import BAD_INPUT, load_workloads
+from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
+from webhook.cli.inputs.node_changes import Affected, Change, ChangeError, NodeState
+from webhook.cli.inputs.options import output_option, workloads_option
+from webhook.cli.terminal.console import (
+    UNKNOWN,
+    BadInputError,
+    counted,
+    current_language,
+    print_document,
+    print_summary,
+    progress,
+    show_table,
+)
+from webhook.cli.terminal.vocabulary import (
+    EVALUATING_WORKLOADS,
+    READING_WORKLOADS,
+    WHAT_IF_CHANGE,
+    WHAT_IF_SUMMARY,
+)
+from webhook.cli.whatif.compare import (
+    ClusterState,
+    Effect,
+    Runs,
+    Subject,
+    WhatIf,
+    WorkloadChange,
+    compare,
+    document,
+    rows,
+    subjects_of,
+)
+from webhook.cli.whatif.html import html
+from webhook.cli.whatif.image_changes import ImageChange, parse_image_change, with_images
+
+_BREAKS: Final = 1
+_COLOURS: Final = {
+    Effect.BREAKS.value: "red",
+    Effect.FREED.value: "green",
+    Effect.UNKNOWN.value: "cyan",
+    Effect.FEWER_NODES.value: "yellow",
+    Effect.WARNS.value: "yellow",
+}
+_NO_CHANGES: Final = (
+    "no change given (use --driver, --remove-pool, --add-nodes, --add-profile, --image-cuda, "
+)
+_NO_IMAGE: Final = Text("no workload uses image {name}{hint}", "没有工作负载使用镜像 {name}{hint}")
+_NO_NODES: Final = Affected(frozenset(), frozenset())  # the objects of workloads change instead
+_RULES: Final = Text("rules in {paths}", "{paths} 中的规则")
+_IMAGE_CUDA: Final = Text(
+    "all images whose CUDA version is known, with CUDA {cuda}", "所有已知 CUDA 版本的镜像改用 CUDA {cuda}"
+)
+_IMAGE: Final = Text("image {new} instead of {old}", "镜像 {old} 改为 {new}")
+
+
+def _cuda(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
+    del context, parameter
+    version = CudaVersion.parse(value) if value else None
+    if value is not None and version is None:
+        raise click.BadParameter(f"expected a CUDA version such as 13 or 13.0, got {value!r}")
+    return version
+
+
+def _images(
+    context: click.Context, parameter: click.Parameter, values: Iterable[str]
+) -> tuple[ImageChange, ...]:
+    del context, parameter
+    try:
+        return tuple(parse_image_change(each) for each in values)
+    except ChangeError as error:
+        raise click.BadParameter(error.message(current_language())) from None
+
+
+def _rules_option(command: Any) -> Any:
+    """Add --rules: here the rules after the change, and --current-rules: those before it."""
+    current = click.option(
+        "--current-rules",
+        "current_rules",
+        multiple=True,
+        type=RULE_PATH,
+        metavar="PATH",
+        help="Rules in force now: file, folder or URL, or builtin; may be repeated.  [default: the rules of "
+        "the cluster, or builtin]",
+    )
+    after = click.option(
+        "--rules",
+        "rule_paths",
+        multiple=True,
+        type=RULE_PATH,
+        metavar="PATH",
+        help="Rules after the change: file, folder or URL, or builtin; may be repeated.  [default: as now]",
+    )
+    return after(current(command))
+
+
+def _decision_options(command: Any) -> Any:
+    return decision_options(command, _rules_option)
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "filenames",
+    multiple=True,
+    type=FILE,
+    metavar="FILE",
+    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
+    "- for stdin.  [default: those of the cluster]",
+)
+@node_change_options
+@click.option(
+    "--image-cuda",
+    callback=_cuda,
+    metavar="CUDA",
+    help="Another CUDA version in all images with a known one.",
+)
+@click.option(
+    "--image",
+    "images",
+    multiple=True,
+    callback=_images,
+    metavar="OLD=NEW",
+    help="Another image or repository, by reference or prefix; may be repeated.",
+)
+@click.option("-n", "--namespace", metavar="NS", help="Evaluate only workloads of this namespace.")
+@output_option(
+    "table",
+    "wide",
+    "json",
+    "yaml",
+    "html",
+    help="wide: also pods to move, workloads that get more nodes, all reasons; html: a report in one file.",
+)
+@workloads_option
+@_decision_options
+def command(
+    filenames: tuple[str, ...],
+    changes: NodeChanges,
+    image_cuda: CudaVersion | None,
+    images: tuple[ImageChange, ...],
+    namespace: str | None,
+    output: str,
+    current_rules: tuple[str, ...],
+    sources: Sources,
+) -> None:
+    """Show which workloads break, are freed or have fewer nodes after a change of nodes, images or rules.
+
+    Each workload is evaluated before and after all changes, as admission does; without --filename, those of
+    the cluster, by default of the current context. Changes nothing. A workload that was denied before does
+    not break. Exit status: 0 nothing breaks; 1 something breaks; 2 bad input.
+
+    \b
+    Examples:
+      gpugate whatif --driver 595
+      gpugate whatif --driver gpu-v100=580 --driver T4=595.71.05
+      gpugate whatif --context production --remove-pool gpu-v100 --add-profile h100.yaml
+      gpugate whatif -f workloads.yaml --nodes nodes.yaml --image-cuda 13
+      gpugate whatif -f workloads.yaml --nodes nodes.yaml --rules new-rules/ -o json
+    """
+    if not (changes or image_cuda or images or sources.rule_paths):
+        raise click.UsageError(f"{_NO_CHANGES}--image or --rules)")
+    if not filenames:
+        sources = sources.of_current_cluster("--filename FILE")
+    before, objects = replace(sources, rule_paths=current_rules).load_with_objects()
+    with progress(READING_WORKLOADS):
+        workloads = list_workloads(filenames, sources, before, namespace)
+    with progress(EVALUATING_WORKLOADS):
+        result = _result(workloads, before, objects, changes, image_cuda, images, sources)
+    if output in ("json", "yaml"):
+        print_document(document(result, sources.language), output)
+    elif output == "html":
+        click.echo(html(result, _summary(result, sources.language), sources.language), nl=False)
+    else:
+        _show(result, sources.language, wide=output == "wide")
+    sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Effect.BREAKS) else 0)
+
+
+def _result(
+    workloads: list[Workload],
+    before: DecisionContext,
+    objects: list[Any],
+    changes: NodeChanges,
+    image_cuda: CudaVersion | None,
+    images: tuple[ImageChange, ...],
+    sources: Sources,
+) -> WhatIf:
+    """Return the result of all changes. Raises BadInputError."""
+    language, now, done = sources.language, time(), list[Change]()
+    rules = before.policy.rules
+    if sources.rule_paths:
+        loaded = sources.rules.load(sources.rule_paths)
+        for error in loaded.errors:
+            before.add_error(error.line(language))
+        rules = loaded.rules
+        paths = ", ".join(sources.rule_paths)
+        done.append(Change(_filled(_RULES, paths=paths)))
+    state, of_nodes = changes.apply(NodeState.of(objects, rules), sources.rules)
+    done += of_nodes
+    policy = before.policy
+    if state.rules != before.policy.rules:
+        policy = compile_policy(state.rules, language, load_workloads(sources.workload_paths))
+    if image_cuda:
+        policy = policy.with_image_cuda(image_cuda)
+        done.append(Change(_filled(_IMAGE_CUDA, cuda=image_cuda), _NO_NODES))
+    done += (Change(_filled(_IMAGE, old=each.old, new=each.new), _NO_NODES) for each in images)
+    inventory = state.inventory()
+    was = ClusterState(before.snapshot, now)
+    then = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
+    subjects = list(subjects_of(workloads))
+    _check_images(images, subjects)
+
+    def changed(subject: Subject) -> Subject:
+        return subject._replace(
+            request=replace(subject.request, object=with_images(subject.request.object, images)),
+            pods=tuple(with_images(each, images) for each in subject.pods),
+        )
+
+    def on_error(subject: Subject, error: ObjectError) -> None:
+        before.add_error(f"{subject.namespace}/{subject.owner}: {error}")
+
+    return compare(subjects, was, then, done, changed if images else None, on_error)
+
+
+def _check_images(images: Iterable[ImageChange], subjects: Iterable[Subject]) -> None:
+    """Raise BadInputError for a change of an image that no workload uses."""
+    used = {image for each in subjects for image in _images_in(each.request.object)} if images else set()
+    for each in images:
+        if not any(map(each.of, used)):
+            text = _NO_IMAGE.in_language(current_language())
+            known = used | {image.rpartition(":")[0] for image in used if ":" in image}
+            raise BadInputError(text.format(name=each.old, hint=suggestion(each.old, sorted(known))))
+
+
+def _images_in(document: Any) -> list[str]:
+    if isinstance(document, dict):
+        own = [value for key, value in document.items() if key == "image" and isinstance(value, str)]
+        return own + [image for value in document.values() for image in _images_in(value)]
+    return [image for item in document for image in _images_in(item)] if isinstance(document, list) else []
+
+
+def _summary(result: WhatIf, language: Language) -> str:
+    numbers = {effect.name.lower(): result.count(effect) for effect in Effect}
+    total = {"workloads": counted(len(result.workloads), "workload"), "count": len(result.workloads)}
+    return WHAT_IF_SUMMARY.in_language(language).format(**total, **numbers)
+
+
+def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
+    """Print the summary, the changes, and a row for each workload that changes."""
+    print_summary(_summary(result, language), err=False)
+    for each in result.changes:
+        line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
+        print_summary(line, err=False)
+    if result.by_namespace and (wide or len(result.by_namespace) > 1):
+        click.echo()
+        show_table(
+            [
+                {"namespace": name, **{each.value: str(counts[each]) for each in _SHOWN}}
+                for name, counts in result.by_namespace
+            ],
+            language,
+            wide=wide,
+        )
+    if len(reasons := result.by_reason) > 1 or wide:
+        click.echo()
+        facts = (
+            {"effect": effect.value, "reason": reason, "workloads": str(n)} for effect, reason, n in reasons
+        )
+        columns = ("effect", "workloads", "reason")
+        show_table(
+            [{key: each[key] for key in columns} for each in facts], language, wide=wide, effect=_COLOURS
+        )
+    found = [_row(each, wide=wide) for each in rows(result, wide=wide)]
+    if found:
+        click.echo()
+        show_table(found, language, wide=wide, effect=_COLOURS)
+
+
+_SHOWN: Final = (Effect.BREAKS, Effect.FREED, Effect.UNKNOWN, Effect.FEWER_NODES, Effect.WARNS)
+
+
+def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:
+    nodes = f"{_number(each.before)} -> {_number(each.after)}"
+    row = {
+        "effect": each.effect.value,
+        "namespace": each.subject.namespace,
+        "workload": each.subject.owner,
+        "compatible nodes": nodes,
+    }
+    if wide:
+        row |= {"pods": str(len(each.subject.pods)), "to move": str(each.after.moving)}
+        row |= {"new pools": ", ".join(sorted(each.after.pools)) or UNKNOWN}
+    return row | {"reason": "; ".join(one.line for one in each.reasons) if wide else each.headline}
+
+
+def _number(runs: Runs) -> str:
+    return UNKNOWN if runs.nodes is None else str(len(runs.nodes))
+
+
+def _filled(text: Text, **facts: object) -> Text:
+    return Text(*(text.in_language(language).format(**facts) for language in Language))

@@ -1,0 +1,309 @@
+"""`gpugate why`: why a pod does not start or run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from rules import AdmissionRequest, Decision, Language, ObjectError
+from rules.model.certainty import Certainty
+from rules.text.yaml_document import SourceError
+from webhook.cli.audit.source import list_workloads
+from webhook.cli.audit.workloads import WorkloadObject
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
+from webhook.cli.inputs.files import read_path
+from webhook.cli.inputs.not_checked import all_not_checked_lines
+from webhook.cli.inputs.objects import objects_in
+from webhook.cli.inputs.options import output_option
+from webhook.cli.terminal.console import (
+    BadInputError,
+    counted,
+    print_document,
+    print_line,
+    print_summary,
+    styled,
+)
+from webhook.cli.terminal.vocabulary import (
+    CAUSE_SEEN,
+    CAUSE_UNKNOWN,
+    EVENTS_EXPIRED,
+    LOG_OF,
+    LOOKED_AT,
+    NO_PODS,
+    NO_PODS_WANTED,
+    NOT_CHECKED_MARK,
+    POD_RUNS,
+)
+from webhook.cli.why.denied_workload import WorkloadFacts
+from webhook.cli.why.failures import MAX_LINES, Cause, causes, shortened
+from webhook.cli.why.pod_source import PodFacts, events_of
+from webhook.cli.why.unscheduled import Unscheduled
+
+_FOUND: Final = 1
+_DEFAULT_LINES: Final = 200
+
+
+@click.command()
+@click.argument("name", required=False, metavar="[POD|KIND/NAME]")
+@click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
+@click.option("-c", "--container", metavar="NAME", help="Read only the log of this container.")
+@click.option("-f", "--filename", type=FILE, metavar="FILE", help="File with the pod, as kubectl prints it.")
+@click.option(
+    "--log", "logs", multiple=True, type=FILE, metavar="FILE", help="File with its log; - for stdin."
+)
+@click.option("--events", type=FILE, metavar="FILE", help="File with its events, as kubectl prints them.")
+@click.option(
+    "--tail",
+    type=click.IntRange(0, MAX_LINES),
+    default=_DEFAULT_LINES,
+    show_default=True,
+    help="Lines to read from the end of each log.",
+)
+@output_option("text", "json", "yaml")
+@decision_options
+def command(
+    name: str | None,
+    namespace: str,
+    container: str | None,
+    filename: str | None,
+    logs: tuple[str, ...],
+    events: str | None,
+    tail: int,
+    output: str,
+    sources: Sources,
+) -> None:
+    """Say why a pod does not start or run, with the evidence and a fix.
+
+    Compares the result of the rules and the nodes of today, the state and the events of the pod, and the last
+    lines of its logs with known failures of GPU pods. Of a workload (deployment/llm), the newest pod that
+    does not run; if it has none, what denies its pods. A cause is certain if the evidence proves it,
+    otherwise likely. What your rights do not suffice to read is named and left out. Exit status: 0 if the
+    pod runs and no cause is found, 1 otherwise.
+
+    \b
+    Examples:
+      gpugate why llm-7d9f-x2x -n ml
+      gpugate why deployment/llm -n ml --context production
+      kubectl logs llm-7d9f-x2x --previous | gpugate why -f pod.yaml --log - --nodes nodes.yaml
+    """
+    if bool(name) == bool(filename):
+        raise click.UsageError("name a pod of a cluster, or a file with it (-f FILE)")
+    if name and (logs or events):
+        raise click.UsageError("--log and --events require -f FILE")
+    if name:
+        sources = sources.of_current_cluster("-f FILE")
+    context = sources.load_readable()
+    facts: PodFacts | WorkloadFacts
+    if name:
+        facts = _of_cluster(name, namespace, sources, context)
+        if isinstance(facts, PodFacts):
+            _read_cluster(facts, sources.rules.cluster, container, tail, sources.language)
+    else:
+        facts = _of_files(str(filename), logs, events, sources.language)
+    facts.notes[:0] = context.notes
+    decision = _decision(facts.object, context)
+    spec = facts.document.get("spec")
+    nodes = Unscheduled(context.inventory, spec if isinstance(spec, dict) else {})
+    found = causes(decision, facts.statements(), sources.language, nodes, runs=facts.runs)
+    result = Result(facts, decision, found, sources.language)
+    if output == "text":
+        result.show()
+    else:
+        print_document(result.document(), output)
+    sys.exit(context.exit_status(()) or (0 if facts.runs and not found else _FOUND))
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What is known of a pod, or of a workload without pods, and the causes."""
+
+    facts: PodFacts | WorkloadFacts
+    decision: Decision
+    causes: Sequence[Cause]
+    language: Language
+
+    @property
+    def title(self) -> str:
+        """Kind, namespace and name."""
+        key = self.facts.object.key
+        return f"{key.kind} {key.namespace}/{key.name}"
+
+    def looked_at(self) -> str:
+        """Return what was compared, in one line."""
+        logs = ", ".join(
+            f"{place.partition(', line')[0]} ({counted(len(text.splitlines()), 'line')})"
+            for place, text in self.facts.logs.items()
+        )
+        facts = {"events": counted(len(self.facts.events), "event"), "logs": logs or "–"}
+        return LOOKED_AT.in_language(self.language).format(count=len(self.facts.events), **facts)
+
+    def show(self) -> None:
+        """Print state, causes with evidence and fix, and what was not known.
+
+        The first line has the first cause of a workload without pods: there is no other state of it.
+        """
+        blocks = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
+        if isinstance(self.facts, PodFacts):
+            blocks.insert(0, [[self.facts.state()]])
+        blocks[0][0].insert(0, styled(f"{self.title}:", bold=True))
+        for block in blocks:
+            for parts in block:
+                print_line(*parts)
+            click.echo()
+        for note in (*self.facts.notes, *all_not_checked_lines(self.decision, self.language)):
+            print_summary(f"{NOT_CHECKED_MARK} {note}", err=False)
+        print_summary(styled(self.looked_at(), dim=True), err=False)
+
+    def _cause_lines(self, cause: Cause) -> list[list[str]]:
+        """Return the lines of a cause: certainty and text, the fix, the evidence; each in parts."""
+        lines: list[list[str]] = [[self._mark(cause.certainty), shortened(cause.text)]]
+        lines += [[f"  → {shortened(cause.fix)}"]] if cause.fix else []
+        seen = CAUSE_SEEN.in_language(self.language)
+        return lines + [[styled(f"  {seen}: {line.place}: {line.text}", dim=True)] for line in cause.evidence]
+
+    def _no_cause(self) -> list[str]:
+        is_pod = isinstance(self.facts, PodFacts)
+        if self.facts.runs:
+            return [(POD_RUNS if is_pod else NO_PODS_WANTED).in_language(self.language)]
+        words = CAUSE_UNKNOWN if is_pod else NO_PODS
+        return [self._mark(Certainty.UNKNOWN), words.in_language(self.language)]
+
+    def _mark(self, certainty: Certainty) -> str:
+        color = "red" if certainty is Certainty.CERTAIN else "yellow"
+        return styled(f"{certainty.in_language(self.language)}:", fg=color)
+
+    def document(self) -> dict[str, Any]:
+        """Return the same as JSON."""
+        key = self.facts.object.key
+        return {
+            "namespace": key.namespace,
+            "kind": key.kind,
+            "name": key.name,
+            "pod": key.name if isinstance(self.facts, PodFacts) else None,
+            "state": self.facts.state(),
+            "runs": self.facts.runs,
+            "causes": [
+                {
+                    "name": each.name,
+                    "certain": each.certainty is Certainty.CERTAIN,
+                    "certainty": each.certainty.value,
+                    "cause": each.text,
+                    "fix": each.fix,
+                    "evidence": [{"place": line.place, "text": line.text} for line in each.evidence],
+                }
+                for each in self.causes
+            ],
+            "notes": [*self.facts.notes, *all_not_checked_lines(self.decision, self.language)],
+        }
+
+
+def _decision(subject: WorkloadObject, context: DecisionContext) -> Decision:
+    """Return the decision on an object with the rules and nodes of today. Raises BadInputError."""
+    key = subject.key
+    request = AdmissionRequest("CREATE", key.group, key.kind, key.namespace, subject.document, mutating=False)
+    try:
+        return context.decide(request)
+    except ObjectError as error:
+        raise BadInputError(f"{key.kind} {key.namespace}/{key.name}: {error}") from None
+
+
+def _of_cluster(
+    name: str, namespace: str, sources: Sources, context: DecisionContext
+) -> PodFacts | WorkloadFacts:
+    """Return a pod of a cluster, or of a workload the newest that does not run, else the workload.
+
+    Raises BadInputError.
+    """
+    kind, slash, rest = name.partition("/")
+    if not slash or kind.lower() in ("pod", "pods", "po"):
+        wanted = rest if slash else name
+        return PodFacts(sources.rules.cluster.query(lambda cluster: cluster.pod(namespace, wanted)))
+    workloads = list_workloads((), sources, context, namespace)
+    chosen = [each for each in workloads if each.reference.lower() == name.lower()]
+    if not chosen:
+        raise BadInputError(f'Error from server (NotFound): {kind} "{rest}" not found')
+    workload = chosen[0]
+    pods = [PodFacts(dict(each.document)) for each in workload.pods]
+    newest = max(pods, key=_age, default=None)
+    facts = WorkloadFacts.of(workload.object, workload.children) if workload.object else None
+    if newest is not None and (facts is None or not newest.runs or not facts.fails):
+        return newest
+    if facts is None:
+        raise BadInputError(f"{workload.reference} has no pods")
+    try:
+        facts.add_events(sources.rules.cluster.query(lambda found: found.failed_creations(namespace)))
+    except BadInputError as error:
+        facts.notes.append(str(error))
+    return facts
+
+
+def _age(facts: PodFacts) -> tuple[bool, str]:
+    """Return a key by which a pod that does not run comes last, the newest at the end."""
+    return not facts.runs, str(facts.pod.get("metadata", {}).get("creationTimestamp", ""))
+
+
+def _read_cluster(
+    facts: PodFacts, cluster: ClusterSource, container: str | None, lines: int, language: Language
+) -> None:
+    """Read events and logs of a pod; what may not be read becomes a note."""
+    key = WorkloadObject("", "Pod", facts.pod).key
+    try:
+        facts.events += cluster.query(lambda found: found.events(key.namespace, key.name))
+    except BadInputError as error:
+        facts.notes.append(str(error))
+    else:
+        if not (facts.events or facts.runs):
+            facts.notes.append(EVENTS_EXPIRED.in_language(language))
+    crashed = facts.crashed()
+    if container and all(name != container for name, _ in crashed):
+        facts.notes.append(f"container {container!r} has no log yet")
+    for name, previous in crashed if lines else ():
+        if container not in (None, name):
+            continue
+        try:
+            text = cluster.query(
+                lambda found, name=name, previous=previous: found.log(  # type: ignore[misc]
+                    key.namespace, key.name, name, previous=previous, lines=lines
+                )
+            )
+        except BadInputError as error:
+            facts.notes.append(str(error))
+        else:
+            facts.logs[_log_place(name, language, previous=previous)] = text
+
+
+def _log_place(name: str, language: Language, *, previous: bool = False) -> str:
+    """Return where a line of a log is, with `{line}`."""
+    which = " (previous)" if previous else ""
+    return LOG_OF.in_language(language).format(name=name, which=which).replace("{", "{{").replace(
+        "}", "}}"
+    ) + (", line {line}")
+
+
+def _of_files(filename: str, logs: Sequence[str], events: str | None, language: Language) -> PodFacts:
+    """Return the pod in a file, with its logs and events. Raises BadInputError."""
+    pods = []
+    for source, value in objects_in(filename):
+        if isinstance(value, SourceError):
+            raise BadInputError(str(value))
+        if isinstance(value, dict) and value.get("kind") == "Pod":
+            if not isinstance(value.get("metadata"), dict) or not isinstance(value.get("spec"), dict):
+                raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
+            pods.append(value)
+    if len(pods) != 1:
+        raise BadInputError(f"{filename}: expected one pod, found {len(pods)}")
+    facts = PodFacts(pods[0])
+    for path in logs:
+        for name, text in read_path(path, lenient=True):
+            facts.logs[_log_place(Path(name).name, language)] = text
+    if events:
+        documents = [value for _, value in objects_in(events)]
+        facts.events += events_of(facts.pod, documents)
+    return facts

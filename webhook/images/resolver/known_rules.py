@@ -1,0 +1,117 @@
+"""Known rules: compatibility rules and image catalogues of a cluster, and the resolver's own ConfigMaps."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rules import RuleSet, load_rules
+from rules.cuda.image_catalog import NOTHING_KNOWN, ImageCatalog, ImageFacts, ImageRow, built_in_catalog
+from rules.schema.builder import DOCUMENT_KEY
+from rules.schema.loader import TYPE_LABEL
+from webhook.admission.rule_configmap import rule_source
+from webhook.cluster.match_conditions import resources_of
+from webhook.cluster.reflector import Applied, Change, Listed
+from webhook.cluster.resource import Object, Resource, config_maps
+from webhook.images.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTATION, Content
+
+
+def rules_resource(namespace: str) -> Resource:
+    """Return what is watched: compatibility rules and image catalogues."""
+    return Resource("rules", config_maps(namespace), f"{TYPE_LABEL} in (CompatibilityRule,{CATALOG_TYPE})")
+
+
+class KnownRules:
+    """What the rules say about images: which containers count, and which images need not be read.
+
+    Used from the thread of the watch, `change`, and from one other, which calls `update` first. on_change:
+    called after each change.
+    """
+
+    def __init__(self, namespace: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self._namespace, self._on_change = namespace, on_change
+        self._lock = threading.Lock()
+        self._listed: dict[str, Object] | None = None
+        self._loaded: dict[str, tuple[str, RuleSet]] = {}  # resourceVersion and rules by name
+        self._own_rows = ImageCatalog(())
+        self.resources: frozenset[str] = frozenset()
+
+    @property
+    def awaited(self) -> list[str]:
+        """`rules` until they were listed once."""
+        return ["rules"] if self._listed is None else []
+
+    def change(self, change: Change) -> None:
+        """Take a change of ConfigMaps."""
+        with self._lock:
+            listed = self._listed or {}
+            if isinstance(change, Listed):
+                self._listed = {each["metadata"]["name"]: each for each in change.objects}
+            else:
+                name = change.object["metadata"]["name"]
+                others = {other: each for other, each in listed.items() if other != name}
+                self._listed = others | ({name: change.object} if isinstance(change, Applied) else {})
+        self._on_change()
+
+    def update(self) -> bool:
+        """Apply the changes since the last call; return whether rules of others changed.
+
+        A rule with an error has no effect until it is corrected.
+        """
+        with self._lock:
+            found = {name: each for name, each in (self._listed or {}).items() if name not in NAMES}
+        before = {name: version for name, (version, _) in self._loaded.items()}
+        versions = {name: each["metadata"]["resourceVersion"] for name, each in found.items()}
+        if versions == before:
+            return False
+        self._loaded = {
+            name: self._loaded[name]
+            if before.get(name) == versions[name]
+            else (versions[name], load_rules([rule_source(each)], self._namespace).rules)
+            for name, each in sorted(found.items())
+        }
+        rules = RuleSet.of(rule for _, each in self._loaded.values() for rule in each if rule.enabled)
+        self.resources = resources_of(RuleSet(compatibility=rules.compatibility))
+        self._own_rows = ImageCatalog(_rows(rules))
+        return True
+
+    def own(self) -> Mapping[str, Content]:
+        """Return the current content of each of the resolver's ConfigMaps."""
+        with self._lock:
+            listed = self._listed or {}
+            return {name: content_of(listed.get(name, {})) for name in NAMES}
+
+    def is_stated(self, key: str) -> bool:
+        """Return whether an image catalogue of the cluster states facts about an image."""
+        return self._own_rows.find(key) is not NOTHING_KNOWN
+
+    def is_known(self, key: str) -> bool:
+        """Return whether the config of an image would add nothing: stated facts, or all built-in ones."""
+        if self.is_stated(key):
+            return True
+        facts = built_in_catalog().find(key)
+        return facts.no_cuda or (_has_cuda(facts) and bool(facts.constraints))
+
+    @staticmethod
+    def knows_cuda(key: str) -> bool:
+        """Return whether the built-in catalogue knows the CUDA version of an image.
+
+        It is that of the programs; CUDA_VERSION in the config may be an older one of the base image.
+        """
+        return _has_cuda(built_in_catalog().find(key))
+
+
+def content_of(config_map: Mapping[str, Any]) -> Content:
+    """Return the content of one of the resolver's ConfigMaps."""
+    annotations = config_map.get("metadata", {}).get("annotations") or {}
+    data = config_map.get("data") or {}
+    return Content(data.get(DOCUMENT_KEY, ""), annotations.get(TIMES_ANNOTATION, ""))
+
+
+def _has_cuda(facts: ImageFacts) -> bool:
+    return facts.cuda is not None and facts.exact and facts.certain
+
+
+def _rows(rules: RuleSet) -> list[ImageRow]:
+    return [row for rule in rules.images for row in rule.rows]
