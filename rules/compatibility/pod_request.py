@@ -53,7 +53,7 @@ _glob = lru_cache(maxsize=256)(glob)  # of the patterns in rules
 
 def requested_resources(container: Container) -> tuple[str, ...]:
     """Return the extended resources that a container requests; a quantity of 0 is no request."""
-    return tuple(dict.fromkeys([name for name in container.names if "/" in name]))
+    return tuple([name for name in container.names if "/" in name])
 
 
 def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
@@ -64,7 +64,7 @@ def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
     """
     total, sidecars, most = dict.fromkeys(resources, 0), dict[str, int](), dict[str, int]()
     for container in pod.users:  # the init containers are last, in their order
-        for name in dict.fromkeys(container.names):
+        for name in container.names:
             if name not in total:
                 continue
             amount = quantity_of(container.request(name))

@@ -114,7 +114,7 @@ class Policy:
             tuple(rule for group in found.values() for rule in group),
             _ranked(self._injections, names),
             _ranked(self._compatibility, names),
-            tuple(name for name in dict.fromkeys(names) if "/" in name and not self._is_named(name)),
+            tuple(name for name in names if "/" in name and not self._is_named(name)),
         )
 
     def _is_named(self, name: str) -> bool:

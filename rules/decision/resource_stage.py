@@ -175,7 +175,7 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
     """Return the names in a container that the rule is about: its key, or those that its glob matches."""
     if not rule.key_pattern:
         return (rule.key,)
-    return tuple(name for name in dict.fromkeys(container.names) if rule.key_pattern.fullmatch(name))
+    return tuple([name for name in container.names if rule.key_pattern.fullmatch(name)])
 
 
 class _ResourceRuleCheck:
@@ -192,7 +192,7 @@ class _ResourceRuleCheck:
         self._excluded: Collection[str] = ()
         if not rule.excludes.is_empty:
             found = rule.excludes.find
-            self._excluded = dict.fromkeys([name for name in container.names if found(name)])
+            self._excluded = [name for name in container.names if found(name)]
         self._violations: list[Violation] = []
         self._warnings: list[AdmissionWarning] = []
 

@@ -52,7 +52,7 @@ class Container:
     """One container of a pod, with the edits so far.
 
     path: its path in the object. limits, requests: resource name to quantity as written; read only.
-    names: the resource names of its limits, then of its requests; a quantity of 0 requests nothing.
+    names: the resource names of its limits and requests, each once; a quantity of 0 requests nothing.
     is_user: it names an extended resource, also with a quantity of 0.
     """
 
@@ -98,24 +98,24 @@ class Container:
             path = (*path, resources_field)
             self.limits = _member(resources, path, "limits", dict)
             self.requests = _member(resources, path, "requests", dict)
-            self.names = names = (*self.limits, *self.requests)
-            if "/" in "".join(names):
+            self.names = tuple({**self.limits, **self.requests})
+            if "/" in "".join(self.names):
                 self.is_user = True
-                self.names = self._used(names)
+                self._remove_zeros()
 
-    def _used(self, names: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the names of limits and requests without those of which the quantity is 0."""
+    def _remove_zeros(self) -> None:
+        """Remove the names of which the quantity is 0."""
+        limits, requests = self.limits, self.requests
         try:  # at once for most: texts that sort after this one start with another digit than 0
-            if min(_NOT_ZERO, *self.limits.values(), *self.requests.values()) == _NOT_ZERO:
-                return names
+            if min(_NOT_ZERO, *limits.values(), *requests.values()) == _NOT_ZERO:
+                return
         except TypeError:  # some quantity is a number, or no quantity
             pass
-        return tuple(
+        self.names = tuple(
             [
                 name
-                for quantities in (self.limits, self.requests)
-                for name, quantity in quantities.items()
-                if not is_zero(quantity)
+                for name in self.names
+                if not (is_zero(limits.get(name, 0)) and is_zero(requests.get(name, 0)))
             ]
         )
 
@@ -142,7 +142,8 @@ class Container:
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
-        self.names = self._used((*self.limits, *self.requests))
+        self.names = tuple({**self.limits, **self.requests})
+        self._remove_zeros()
         self._recorder.set(self.resource_path(field, key), value)
 
     @property

@@ -77,7 +77,7 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
 
 
 def _gpu_resources(names: tuple[str, ...]) -> tuple[tuple[str, GpuResource], ...]:
-    found = ((name, gpu_resource(name)) for name in dict.fromkeys(names) if "/" in name)
+    found = ((name, gpu_resource(name)) for name in names if "/" in name)
     return tuple((name, resource) for name, resource in found if resource)
 
 
@@ -85,7 +85,7 @@ def _is_short(names: tuple[str, ...]) -> bool:
     return sum(map(len, names)) <= _LONGEST
 
 
-# The accelerators among the names of resources, which may repeat.
+# The accelerators among the names of resources.
 gpu_resources: Final = bounded_cache(_gpu_resources, _REMEMBERED, _is_short)
 
 
