@@ -8,7 +8,7 @@ of claims and node affinity bound the rest. `python -m tests.fuzz cost` looks fo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from rules.compatibility.result import RuleRequirement
@@ -129,11 +129,10 @@ class Evaluations:
                 raise OverBudgetError(_TOO_MANY_EVALUATIONS)
 
 
-def overfull(pods: Iterable[FoundPod], kind: str, language: Language) -> Decision | None:
+def overfull(pods: Collection[FoundPod], kind: str, language: Language) -> Decision | None:
     """Return the denial of an object with too many templates or containers to read, None for all others."""
-    number = containers = 0
+    number, containers = len(pods), 0
     for raw, others in pods:
-        number += 1
         containers += len(others)
         spec = raw.get("spec", raw) if isinstance(raw, dict) else None
         if isinstance(spec, dict):
@@ -156,28 +155,22 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
             if "affinity" in spec and isinstance(required := required_terms(spec), list):
                 terms += len(required)
                 expressions += sum(map(expressions_of, required))
-            selector = spec.get("nodeSelector")
-            expressions += len(selector) if isinstance(selector, dict) else 0
+            if isinstance(selector := spec.get("nodeSelector"), dict):
+                expressions += len(selector)
         tolerations += _length(spec.get("tolerations"))
-        claims += _length(spec.get("resourceClaims"))
-        debugging += _length(spec.get("ephemeralContainers"))
+        if "resourceClaims" in spec:
+            claims += _length(spec["resourceClaims"])
+        if "ephemeralContainers" in spec:
+            debugging += _length(spec["ephemeralContainers"])
         for container in pod.containers:
             names = (*container.limits, *container.requests)
             if not names:
                 continue
             containers += 1
             resources += len(names)
-            wrong = None
-            if len(names) > MOST_NAMES and (count := len({*names})) > MOST_NAMES:  # requests repeat limits
-                wrong = _TOO_MANY_NAMES, count, MOST_NAMES
-            elif len("".join(names)) > MAX_QUALIFIED_NAME and (
-                (longest := max(map(len, names))) > MAX_QUALIFIED_NAME
+            if (len(names) > MOST_NAMES or len("".join(names)) > MAX_QUALIFIED_NAME) and (
+                reason := _wrong_names(names, place := field_path(container.path), language)
             ):
-                wrong = _TOO_LONG_NAME, longest, MAX_QUALIFIED_NAME
-            if wrong:
-                text, found, most = wrong
-                place = field_path(container.path)
-                reason = text.in_language(language).format(place=place, count=found, most=most)
                 return _denied(place, reason, kind, language)
     number = len(pods) + containers + resources + terms + expressions + tolerations + claims + debugging
     if number * CLAIM.cost <= MOST_COST:  # nothing costs more: nearly always enough
@@ -195,6 +188,17 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
     if sum(item.cost * count for item, count in counts) <= MOST_COST:
         return None
     return _too_large(counts, kind, language)
+
+
+def _wrong_names(names: Sequence[str], place: str, language: Language) -> str:
+    """Return what is wrong with the resource names of a container, of which requests repeat limits."""
+    if (count := len({*names})) > MOST_NAMES:
+        return _TOO_MANY_NAMES.in_language(language).format(place=place, count=count, most=MOST_NAMES)
+    if (longest := max(map(len, names))) > MAX_QUALIFIED_NAME:
+        return _TOO_LONG_NAME.in_language(language).format(
+            place=place, count=longest, most=MAX_QUALIFIED_NAME
+        )
+    return ""
 
 
 def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decision:
