@@ -120,22 +120,22 @@ def _decide(
         return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(_Shared(snapshot, request, now), document, request.old_object or {}, recorder)
-    pods = {path: Pod(document, raw, path, others) for path, (raw, others) in found.items()}
+    pods = [Pod(document, raw, path, others) for path, (raw, others) in found.items()]
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
-    users = [pod for pod in pods.values() if pod.users or pod.claimers]
+    users = [pod for pod in pods if pod.users or pod.claimers]
     if recorder is DecisionRecorder:  # any other one shows them, too
         if not users:
             return ALLOWED
-        pods = {pod.path: pod for pod in users}
+        pods = users
     if request.operation == "UPDATE" and request.old_object:
         before = workloads.templates_of(request.group, request.kind, request.old_object)
-        changed = _changed({path: found[path][0] for path in pods}, before)
-        pods = {path: pod for path, pod in pods.items() if path in changed}
+        changed = _changed({pod.path: pod.raw for pod in pods}, before)
+        pods = [pod for pod in pods if pod.path in changed]
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind, policy.language)) is not None:
         return _permitted(policy, request, denied)
     shared = _Shared(snapshot, request, now)
-    decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods.values()]
+    decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods]
     decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
@@ -425,10 +425,11 @@ class Pipeline:
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
         inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
-        for result in resource_stage.validate(
+        violations, warnings = resource_stage.validate(
             rules, inputs, self._policy.language, lambda: inventory.resources
-        ):
-            self._recorder.record_findings(result.violations, result.warnings, container)
+        )
+        if violations or warnings:
+            self._recorder.record_findings(violations, warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:
         recorder, language = self._recorder, self._policy.language

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final
 
 from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
@@ -38,13 +38,6 @@ _MOST_SHARES: Final = 3
 API_SERVER: Final = "api-server"
 # Returns the extended resources of the nodes, for the message on a fraction.
 Offered = Callable[[], Collection[str]]
-
-
-class ResourceRuleResult(NamedTuple):
-    """What a rule finds in a container, and warnings about the rule itself."""
-
-    violations: tuple[Violation, ...]
-    warnings: tuple[AdmissionWarning, ...]
 
 
 def complete(rule: ResourceRule, container: Container) -> list[str]:
@@ -81,22 +74,19 @@ def validate(
     inputs: ContainerInputs,
     language: Language,
     offered: Offered = frozenset,
-) -> list[ResourceRuleResult]:
-    """Return what each rule finds in a container that uses its group, for those that find something.
+) -> tuple[list[Violation], list[AdmissionWarning]]:
+    """Return what rules find in a container that uses their groups, and warnings about the rules.
 
-    The last one is of the API server, for what no rule denies. offered: returns the resources of the nodes.
+    The last violations are of the API server, for what no rule denies. offered: returns the resources of the
+    nodes.
     """
-    results = [_ResourceRuleCheck(rule, inputs, language, offered).run() for rule in rules]
+    checked = _ContainerCheck(inputs, language, offered)
+    for rule in rules:
+        checked.check(rule)
     if faults := _of_api_server(inputs.container, language, offered, partial=inputs.pod.partial):
-        denied = {
-            violation.path
-            for result in results
-            for violation in result.violations
-            if violation.action is Action.DENY
-        }
-        if left := tuple([violation for violation in faults if violation.path not in denied]):
-            results.append(ResourceRuleResult(left, ()))
-    return [result for result in results if result.violations or result.warnings]
+        denied = {violation.path for violation in checked.violations if violation.action is Action.DENY}
+        checked.violations += [violation for violation in faults if violation.path not in denied]
+    return checked.violations, checked.warnings
 
 
 def _of_api_server(
@@ -110,11 +100,11 @@ def _of_api_server(
     """
     violations: list[Violation] = []
     limits, requests = container.limits, container.requests
-    for key in limits if limits == requests else {**limits, **requests}:
+    for key in {**limits, **requests}:
+        if "/" not in key:
+            continue
         limit = limits.get(key)
-        if "/" not in key or (
-            isinstance(limit, str) and limit.isdecimal() and requests.get(key, limit) == limit
-        ):
+        if isinstance(limit, str) and limit.isdecimal() and requests.get(key, limit) == limit:
             continue  # a whole number without a unit, as most are
         if not is_extended_resource(key):
             continue
@@ -178,27 +168,24 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
     return tuple([name for name in container.names if rule.key_pattern.fullmatch(name)])
 
 
-class _ResourceRuleCheck:
-    """The check of one container against one rule."""
+class _ContainerCheck:
+    """The check of one container against rules, one after the other. violations, warnings: so far."""
 
-    def __init__(
-        self, rule: ResourceRule, inputs: ContainerInputs, language: Language, offered: Offered
-    ) -> None:
-        self._rule = rule
-        container = self._container = inputs.container
+    def __init__(self, inputs: ContainerInputs, language: Language, offered: Offered) -> None:
+        self._container = inputs.container
         self._inputs = inputs
         self._language = language
         self._offered = offered
+        self.violations: list[Violation] = []
+        self.warnings: list[AdmissionWarning] = []
+
+    def check(self, rule: ResourceRule) -> None:
+        """Add what a rule finds."""
+        container, self._rule = self._container, rule
         self._excluded: Collection[str] = ()
         if not rule.excludes.is_empty:
             found = rule.excludes.find
             self._excluded = [name for name in container.names if found(name)]
-        self._violations: list[Violation] = []
-        self._warnings: list[AdmissionWarning] = []
-
-    def run(self) -> ResourceRuleResult:
-        """Return what the rule finds."""
-        container, rule = self._container, self._rule
         for key in _keys(rule, container):
             limit, request = container.limits.get(key), container.requests.get(key)
             differs = request is not None and not _same(limit, request)
@@ -207,7 +194,6 @@ class _ResourceRuleCheck:
                 self._value(LIMITS, key, limit)
             if differs:
                 self._value(REQUESTS, key, request)
-        return ResourceRuleResult(tuple(self._violations), tuple(self._warnings))
 
     def _presence(self, key: str, limit: object, request: object, *, differs: bool) -> None:
         """Check what is set and must not be, or is not set and must be. differs: there is another request."""
@@ -251,7 +237,7 @@ class _ResourceRuleCheck:
         facts = _facts(self._container, self._language, field, key, **found)
         path = str(facts["path"])
         said = messages.violation(self._language, words, rule.description, facts, fix)
-        self._violations.append(Violation(rule.name, action or rule.action, path, *said, self._language))
+        self.violations.append(Violation(rule.name, action or rule.action, path, *said, self._language))
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
@@ -308,7 +294,7 @@ class _ResourceRuleCheck:
         facts |= {"container": container.name, "path": path}
         fix = messages.OWN_FIX if own_fix else None
         said = messages.violation(self._language, messages.VARIABLE, Text(), facts, fix)
-        self._violations.append(Violation(self._rule.name, validation.action, path, *said, self._language))
+        self.violations.append(Violation(self._rule.name, validation.action, path, *said, self._language))
         return True
 
     def _not_evaluated(
@@ -322,7 +308,7 @@ class _ResourceRuleCheck:
             return
         facts = {"expression": validation.expression.source, "error": str(error)}
         facts |= {"container": self._container.name, "key": key}
-        self._warnings.append(
+        self.warnings.append(
             messages.evaluation_error(self._language, messages.VALIDATION_IGNORED, self._rule.name, facts)
         )
 
