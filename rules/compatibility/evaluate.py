@@ -93,7 +93,7 @@ def evaluate(  # noqa: PLR0913 - the first four are what it depends on
     requests: list[tuple[str, tuple[str, ...]]] = []
     findings: list[tuple[Container, CompatibilityRule, ContainerFinding]] = []
     for container, each in required:
-        names = tuple([name for name in requested_resources(container) if inventory.dra.requests_gpu(name)])
+        names = inventory.dra.gpus_among(requested_resources(container))
         if not applies_to(each.rule, names):
             continue
         faults = check_container(each.rule.sharing, each.requirements, container, pod)
@@ -320,7 +320,7 @@ def fitting_nodes(
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
     for container, each in required:
-        names = tuple(name for name in requested_resources(container) if inventory.dra.requests_gpu(name))
+        names = inventory.dra.gpus_among(requested_resources(container))
         if each.rule.action is not Action.DRYRUN and applies_to(each.rule, names):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))

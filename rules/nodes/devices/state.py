@@ -88,9 +88,10 @@ class DraState:
         after.claims, after.problems = claims, self.problems
         return after
 
-    def requests_gpu(self, resource: str) -> bool:
-        """Return whether a resource may stand for a GPU; one that is not of a DeviceClass may."""
-        return not resource.startswith(IMPLICIT_PREFIX) or resource in self.gpu_resources
+    def gpus_among(self, resources: Iterable[str]) -> tuple[str, ...]:
+        """Return the resources that may stand for a GPU; one that is not of a DeviceClass may."""
+        gpus = self.gpu_resources
+        return tuple([name for name in resources if not name.startswith(IMPLICIT_PREFIX) or name in gpus])
 
 
 def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
