@@ -155,7 +155,7 @@ def _shares(key: str, offered: Offered) -> str:
         return ""
     shares = [
         name
-        for name, each in gpu_resources(tuple(sorted(offered())))
+        for name, each in gpu_resources(tuple(sorted(offered()))).resources
         if each.vendor == whole.vendor and each.units != 1
     ]
     return ", ".join(shares[:_MOST_SHARES])

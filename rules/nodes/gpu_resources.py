@@ -30,6 +30,14 @@ class GpuResource(NamedTuple):
     shares: str = ""
 
 
+class GpuResources(NamedTuple):
+    """The accelerators among names of resources. vendors: theirs. slices: how many are profiles of MIG."""
+
+    resources: tuple[tuple[str, GpuResource], ...]
+    vendors: frozenset[str]
+    slices: int
+
+
 class RequestedGpus(NamedTuple):
     """How many devices a container requests. name: the resource. units: as in GpuResource."""
 
@@ -65,7 +73,7 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
     A share of a device is one. Two resources may be two views of the same devices: their number is unknown.
     """
     found: RequestedGpus | None = None
-    for name, resource in gpu_resources(container.names):
+    for name, resource in gpu_resources(container.names).resources:
         if not resource.units:
             continue
         count = _count(container.request(name), resource.units)
@@ -76,9 +84,10 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
     return found
 
 
-def _gpu_resources(names: tuple[str, ...]) -> tuple[tuple[str, GpuResource], ...]:
-    found = ((name, gpu_resource(name)) for name in names if "/" in name)
-    return tuple((name, resource) for name, resource in found if resource)
+def _gpu_resources(names: tuple[str, ...]) -> GpuResources:
+    resources = tuple((name, gpu) for name in names if "/" in name and (gpu := gpu_resource(name)))
+    vendors = frozenset(gpu.vendor for _, gpu in resources)
+    return GpuResources(resources, vendors, sum(gpu.slices for _, gpu in resources))
 
 
 def _is_short(names: tuple[str, ...]) -> bool:

@@ -37,18 +37,12 @@ class ExclusiveDevicesCheck(Check):
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
             return ()
         known = gpu_resources(container.names)
-        if not known:
-            return ()
         built = vendor_of_image(requirements.accelerator)
-        vendor, slices = known[0][1].vendor if built is None else built, 0
-        is_of_one_vendor = True
-        for _, gpu in known:
-            is_of_one_vendor &= gpu.vendor == vendor
-            slices += gpu.slices
-        if is_of_one_vendor and slices < 2:
+        is_built_for_all = built is None or known.vendors <= {built}
+        if known.slices < 2 and len(known.vendors) < 2 and is_built_for_all:
             return ()
         level = capped(policy.checks.exclusive_devices, certain=True)
-        found = {name: gpu for name, gpu in known if _requests(container, name)}
+        found = {name: gpu for name, gpu in known.resources if _requests(container, name)}
         if built is None or not found or any(gpu.vendor == built for gpu in found.values()):
             return _findings(container, found, level)
         return (_of_image(container, next(iter(found.items())), (built, requirements.accelerator), level),)
