@@ -30,6 +30,7 @@ def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
 
 
 _Dumper.add_representer(str, _text)
+_Dumper.add_multi_representer(str, _text)  # and for members of a StrEnum
 
 
 def dump_yaml(value: Any, *, sort_keys: bool = False) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from click.testing import Result
 
 from rules import AdmissionRequest, Inventory, Policy, Snapshot, compile_policy, decide
@@ -195,6 +196,14 @@ def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
     result = _example("--image-cuda", "13", "-o", "json")
     found = {each["workload"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
     assert {"Deployment/train": "breaks", "Deployment/embed": "unknown"} == found
+
+
+def test_yaml_is_the_document_of_json() -> None:
+    """The certainty of a state, too."""
+    as_yaml, as_json = (_example("--driver", "gpu-v100=595", "-o", output) for output in ("yaml", "json"))
+
+    assert (1, 1) == (as_yaml.exit_code, as_json.exit_code)
+    assert json.loads(as_json.stdout) == yaml.safe_load(as_yaml.stdout)
 
 
 def test_another_image_is_judged_instead_of_the_old_one() -> None:
