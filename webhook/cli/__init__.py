@@ -28,7 +28,7 @@ _COMMANDS: Final = {
     "lint": "Check rule files and show the position of each error",
     "test": "Run the unit tests of rule files",
     "rules": "List rules and their state",
-    "rules new": "Create a rule and its test from a template",
+    "rules new": "Print a commented rule and its test, to edit",
     "schema": "Print the JSON Schema of rule files, for editors",
     "nodes": "List the GPU capabilities of nodes, grouped by equal capabilities",
     "nodes snapshot": "Print nodes without their names, as a small file for CI",

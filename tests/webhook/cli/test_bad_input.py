@@ -427,7 +427,7 @@ def test_a_closed_stream_prints_one_line(command: str, closing: str, stream: str
 
 
 @pytest.mark.parametrize(
-    ("command", "message"), [("lint", "valid rules"), ("rules new", "--kind is missing")]
+    ("command", "message"), [("lint", "valid rules"), ("rules new", "Missing argument 'KIND'")]
 )
 def test_commands_that_do_not_read_stdin_run_without_it(command: str, message: str) -> None:
     """Like a daemon; there is no prompt."""

@@ -29,7 +29,7 @@ LINES = [
     ("gpugate sche", ["schema"], 4),
     ("gpugate rules mps-p", ["mps-pipe-directory"], 4),
     ("gpugate rules n", ["new"], 4),
-    ("gpugate rules new --ki", ["--kind"], 4),
+    ("gpugate rules new inj", ["injection"], 4),
     ("gpugate rules -o y", ["yaml"], 4),
     ("gpugate rules --output=y", ["yaml"], 4),
     ("gpugate nodes --nodes docs/compatibility/nodes.yaml t4-", ["t4-a", "t4-b"], 4),

@@ -212,11 +212,20 @@ def inspect(
     elif output != "rule":
         show_table(list(table_rows(found)), language, wide=output == "wide")
     elif rows := catalog_rows(found):
-        from webhook.cli.test.draft import Draft
-
-        click.echo(Draft.of_document(name, "ImageCatalog", {"images": rows}).rule, nl=False)
+        click.echo(_catalog(name, rows), nl=False)
     for image, error in errors:
         print_error(f"{image}: {error.text.in_language(language)}")
     if any(error.reason is Reason.BLOCKED for _, error in errors):
         print_summary(f"{HINT.in_language(language)}: {BLOCKED_HINT.in_language(language)}")
     sys.exit((_FAILED if errors else 0) if complete else BAD_INPUT)
+
+
+def _catalog(name: str, rows: list[dict[str, Any]]) -> str:
+    """Return an ImageCatalog as a file."""
+    from rules import DEFAULT_NAMESPACE
+    from webhook.yaml_output import dump_yaml
+
+    labels = {"gpugate.dev/type": "ImageCatalog", "gpugate.dev/enabled": "true"}
+    metadata = {"name": name, "namespace": DEFAULT_NAMESPACE, "labels": labels}
+    data = {"rule.yaml": dump_yaml({"images": rows})}
+    return dump_yaml({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})

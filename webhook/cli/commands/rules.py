@@ -124,7 +124,7 @@ def command(
       gpugate rules --context production
       kubectl get --raw /api/v1/namespaces/gpugate/services/https:gpugate:https/proxy/metrics |
         gpugate rules --context production --metrics -
-      gpugate rules new --kind resource --key vendor.com/device
+      gpugate rules new resource --name acme --folder my-rules
     """
     counts = read_counts(metrics) if metrics else None
     source, language = RuleSource(rules_namespace, cluster), Language(lang)
