@@ -27,6 +27,10 @@ VERSION ?= $(shell git describe --tags --match 'v[0-9]*' 2> /dev/null | sed 's/^
 PYTHONS ?= $(PYTHON)
 PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/amd64/; s/aarch64/arm64/')
 
+# The catalogue's own conventions, and files that others are made of: schemas, reference page, chart.
+GENERATED := tests/rules/catalog/test_catalog.py tests/rules/schema/test_json_schema.py \
+	tests/project/test_reference.py tests/project/test_chart.py
+
 .DEFAULT_GOAL := help
 .PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
@@ -72,6 +76,7 @@ check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 	$(BIN)/lint-imports
 	$(BIN)/gpugate lint rules/catalog --fail-on warn
 	$(BIN)/gpugate test rules/catalog
+	$(BIN)/pytest -q $(GENERATED)
 
 pictures: $(VENV)/.dev ## write the pictures of the pages
 	$(BIN)/pytest -q tests/project/test_pictures.py --update-golden

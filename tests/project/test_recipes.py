@@ -24,9 +24,23 @@ _EDIT = re.compile(
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    """Return a copy of the code."""
-    for folder in ("rules", "certs", "webhook", "docs"):
-        shutil.copytree(ROOT / folder, tmp_path / folder, ignore=shutil.ignore_patterns("__pycache__"))
+    """Return a copy of all that `make check` reads."""
+    for name in (
+        "rules",
+        "certs",
+        "webhook",
+        "docs",
+        "manifests",
+        "tests",
+        "Makefile",
+        "README.md",
+        "pyproject.toml",
+    ):
+        source = ROOT / name
+        if source.is_dir():
+            shutil.copytree(source, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, tmp_path / name)
     return tmp_path
 
 
@@ -124,6 +138,32 @@ def test_a_new_column_is_shown_by_the_command(copy: Path) -> None:
 
     assert "branch" in table.lower().splitlines()[0]
     assert re.search(r"\b(470|535|550|570)\s*$", table, re.MULTILINE)
+
+
+@pytest.mark.timeout(600)  # types and imports of a copy are checked without a cache
+def test_what_the_recipes_make_is_green_in_make_check(copy: Path) -> None:
+    """All of them in one copy, with the generated files that the page says to write again."""
+    for recipe in ("injectable-field", "check", "column"):
+        perform(recipe, copy)
+    run(copy, "-m", "webhook", "rules", "new", "resource", "--name", "acme", "--catalog")
+    run(copy, "-m", "webhook", "rules", "new", "compatibility", "--name", "acme", "--catalog")
+    run(copy, "-m", "webhook", "schema", "--write", "docs/schema")
+    generated = (copy / "Makefile").read_text("utf-8").partition("GENERATED := ")[2].partition("\n\n")[0]
+    tests = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *generated.replace("\\\n", " ").split()]
+    run(copy, *tests, "--update-golden")
+
+    for module in (
+        ["ruff", "check", "--no-cache"],
+        ["ruff", "format", "--check", "--no-cache"],
+        ["mypy", "rules", "webhook"],
+        ["webhook", "lint", "rules/catalog", "--fail-on", "warn"],
+        ["webhook", "test", "rules/catalog"],
+    ):
+        run(copy, "-m", *module)
+    run(
+        copy, "-c", "from importlinter.cli import lint_imports; raise SystemExit(lint_imports(no_cache=True))"
+    )
+    run(copy, *tests)
 
 
 def test_every_recipe_of_the_page_is_performed_here() -> None:

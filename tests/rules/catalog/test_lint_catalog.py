@@ -48,7 +48,7 @@ def _expression(text: str) -> tuple[str, int]:
 def _word(text: str) -> tuple[str, int]:
     """Misspell an enumerated value, or add a misspelt one."""
     for pattern, by in (
-        (r"^  limits: \w+$", "  limits: somtimes"),
+        (r"^  limits: \w+", "  limits: somtimes"),
         (r"^    enforcementAction: \w+$", "    enforcementAction: somtimes"),
         (r"^  rule\.yaml: \|\n", "  rule.yaml: |\n    enforcementAction: somtimes\n"),
     ):

@@ -51,7 +51,9 @@ def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
     if catalog and folder:
         raise click.UsageError("--catalog has its own folder; leave out --folder")
     if catalog and not (_CATALOG / _LIST).is_file():
-        raise BadInputError(f"no {_CATALOG / _LIST} here; run this in the top folder of a checkout of gpugate")
+        raise BadInputError(
+            f"no {_CATALOG / _LIST} here; run this in the top folder of a checkout of gpugate"
+        )
     texts = _texts(kind, name)
     if not (catalog or folder):
         click.echo("\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
