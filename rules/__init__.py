@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from rules.nodes.devices.state import Claims as Claims
     from rules.nodes.inventory import Inventory as Inventory
     from rules.nodes.node_row import InventoryError as InventoryError
+    from rules.schema.config_map import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
+    from rules.schema.config_map import Loaded as Loaded
     from rules.schema.errors import RuleError as RuleError
-    from rules.schema.loader import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
-    from rules.schema.loader import Loaded as Loaded
     from rules.schema.loader import load_rules as load_rules
     from rules.text.i18n import Language as Language
 
@@ -34,12 +34,12 @@ _MODULES: Final = {
     "Action": "model.rule",
     "AdmissionRequest": "model.decision",
     "Claims": "nodes.devices.state",
-    "DEFAULT_NAMESPACE": "schema.loader",
+    "DEFAULT_NAMESPACE": "schema.config_map",
     "Decision": "model.decision",
     "Inventory": "nodes.inventory",
     "InventoryError": "nodes.node_row",
     "Language": "text.i18n",
-    "Loaded": "schema.loader",
+    "Loaded": "schema.config_map",
     "ObjectError": "kube.json_patch",
     "Policy": "decision.policy",
     "RuleError": "schema.errors",

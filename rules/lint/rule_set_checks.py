@@ -33,8 +33,9 @@ from rules.model.rule import (
     settings_of,
 )
 from rules.nodes.inventory import Inventory
+from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded, Source
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, Source, also_used, load_placed
+from rules.schema.loader import also_used, load_placed
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap
 from rules.text.i18n import Text
 

@@ -9,15 +9,16 @@ from typing import Any, Final, TypeVar
 
 from pydantic import ValidationError
 
-from rules.schema.errors import Code, RuleError, expected, kind_of, schema_errors, unknown_key
+from rules.schema.config_map import DOCUMENT_KEY
+from rules.schema.errors import Code, RuleError, expected, kind_of, unknown_key
 from rules.schema.field_types import RuleDocument
+from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError
 
 D = TypeVar("D", bound=RuleDocument)
 
-DOCUMENT_KEY: Final = "rule.yaml"
 # Keys of a rule's document that `data` may have, too, where they take precedence: kustomize and Helm can set
 # a key of a ConfigMap, but not a key inside a text. A key with keys of its own is `checks.taints` there.
 PATCHABLE: Final = (

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 from enum import StrEnum
-from functools import cache
-from typing import Any, Final
+from typing import Final
 
-from pydantic import BaseModel, ValidationError
-
-from rules.cel.syntax_errors import ExpressionError
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path, field_path
-from rules.text.yaml_document import Document, Location
+from rules.text.yaml_document import Location
 
 _STRING: Final = Text("a string", "字符串")
 _BOOLEAN: Final = Text("a boolean", "布尔值")
@@ -30,26 +25,6 @@ _KINDS: Final[dict[type, Text]] = {
     float: _NUMBER,
     dict: _OBJECT,
     list: _LIST,
-}
-_EXPECTED: Final = {
-    "string_type": _STRING,
-    "bool_type": _BOOLEAN,
-    "int_type": _NUMBER,
-    "dict_type": _OBJECT,
-    "list_type": _LIST,
-    "model_type": _OBJECT,
-    "model_attributes_type": _OBJECT,
-}
-_BLOCK: Final = Text(": write it as a block string (|)", "：请写成块字符串（|）")
-_QUOTE: Final = Text(": quote it", "：请加引号")
-# Other messages of pydantic in Chinese, by type; a type that is absent here has its English message.
-_MESSAGES_ZH: Final = {
-    "too_short": "要求至少 {min_length} 项，当前为 {actual_length} 项",
-    "too_long": "要求最多 {max_length} 项",
-    "string_too_short": "要求至少 {min_length} 个字符",
-    "string_pattern_mismatch": "要求匹配模式 '{pattern}'",
-    "greater_than_equal": "要求大于或等于 {ge}",
-    "less_than_equal": "要求小于或等于 {le}",
 }
 
 
@@ -86,10 +61,6 @@ class Code(StrEnum):
     EXEMPTS_ANY_TENANT = "exempts-any-tenant"
     CONTRADICTION = "contradiction"
     NOTHING_KNOWN = "nothing-known"
-
-
-# Maximum errors of one document; the time to locate one grows with the length of the document.
-_MAX_ERRORS: Final = 100
 
 
 class RuleError(ValueError):
@@ -203,110 +174,3 @@ def reason_of(error: ValueError) -> Text:
 def as_text(message: Text | str) -> Text:
     """Return a text; a str is the same in both languages."""
     return message if isinstance(message, Text) else Text(message)
-
-
-def schema_errors(
-    error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
-) -> list[RuleError]:
-    """Return one error for each mistake in the document below prefix, from the errors of pydantic."""
-    found = []
-    details = [*_mistakes(error, schema)]
-    for detail, moved in details[:_MAX_ERRORS]:
-        path: Path = (*prefix, *detail["loc"])
-        value = detail["input"]
-        in_key = False
-        code = Code.WRONG_VALUE
-        match detail["type"]:
-            case "extra_forbidden":
-                key = str(detail["loc"][-1])
-                known = _known_keys(schema, detail["loc"][:-1])
-                message = misplaced_key(key, moved) if moved else unknown_key(key, known)
-                in_key, code = True, Code.UNKNOWN_KEY
-            case "missing":
-                message = missing_key(detail["loc"][-1])
-                path = path[:-1]
-                in_key, code = True, Code.MISSING_KEY
-            case "literal_error":
-                known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
-                is_word = isinstance(value, str | int) and not isinstance(value, bool)
-                shown = repr(value) if is_word else kind_of(value)
-                message = expected(one_of(known), shown, suggested(str(value), known))
-            case "value_error":
-                cause = detail["ctx"]["error"]
-                message = reason_of(cause)
-                if isinstance(cause, ExpressionError):
-                    message = Text(f"CEL: {message.en}", f"CEL: {message.zh or message.en}")
-                    code = Code.BAD_EXPRESSION
-            case kind if kind in _EXPECTED:
-                message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value))
-                code = Code.WRONG_TYPE
-            case kind:
-                english = detail["msg"][:1].lower() + detail["msg"][1:]
-                message = Text(english, _MESSAGES_ZH.get(kind, "").format_map(detail.get("ctx", {})))
-        found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
-    found.sort(key=lambda item: (item.location.line, item.location.column))
-    if omitted := len(details) - len(found):
-        more = Text(f"{omitted} more errors", f"另有 {omitted} 个错误")
-        found.append(RuleError(document.locate(prefix), prefix, more, rule))
-    return found
-
-
-def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[Any, str]]:
-    """Yield the errors of pydantic, each with the key below which an unknown key belongs, or an empty string.
-
-    A misspelt or misplaced key is one mistake: that another key is missing because of it is not yielded.
-    """
-    details = error.errors(include_url=False)
-    unknown = [each["loc"] for each in details if each["type"] == "extra_forbidden"][:_MAX_ERRORS]
-    moved: dict[tuple[int | str, ...], str] = {}
-    explained: set[tuple[int | str, ...]] = set()
-    for loc in unknown:
-        *above, key = loc
-        known = _known_keys(schema, (*above,))
-        near = get_close_matches(str(key), known, n=1, cutoff=0.6)
-        homes = [each for each in known if key in _known_keys(schema, (*above, each))]
-        if near:
-            explained.add((*above, near[0]))
-        elif homes:
-            moved[loc] = homes[0]
-            explained |= {(*above, homes[0]), (*above, homes[0], str(key))}
-    for detail in details:
-        absent = detail["type"] == "missing" or (
-            detail["input"] is None and detail["type"] != "extra_forbidden"
-        )
-        if not (absent and detail["loc"] in explained):
-            yield detail, moved.get(detail["loc"], "")
-
-
-def _remedy(kind: str, value: object) -> Text:
-    """Return how to write a value of another type as a string or list."""
-    if kind == "list_type" and isinstance(value, str) and value:
-        items = ", ".join(filter(None, (item.strip() for item in value.split(","))))
-        return _write(f"[{items}]")
-    if kind != "string_type":
-        return _EMPTY
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return _write(f'"{", ".join(value)}"')
-    return _BLOCK if isinstance(value, dict | list) else _QUOTE
-
-
-def _write(value: str) -> Text:
-    return Text(f": write {value}", f"：请写成 {value}")
-
-
-@cache
-def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
-    """Return the JSON Schema of a document; generating it takes milliseconds."""
-    return schema.model_json_schema(by_alias=True)
-
-
-def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the schema at a location."""
-    node: Any = _json_schema(schema)
-    definitions = node.get("$defs", {})
-    for step in loc:
-        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
-        for option in (node, *node.get("anyOf", ()), *node.get("allOf", ())):
-            if "$ref" in option:
-                node = definitions[option["$ref"].rpartition("/")[2]]
-    return list(node.get("properties", ()))

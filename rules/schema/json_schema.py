@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from rules.schema.builder import DOCUMENT_KEY, patchable_keys
+from rules.schema.builder import patchable_keys
 from rules.schema.compatibility_rule import CompatibilityRuleDocument
+from rules.schema.config_map import (
+    DEFAULT_NAMESPACE,
+    DOCUMENT_KEY,
+    ENABLED_LABEL,
+    LABEL_PREFIXES,
+    RESOURCE_RULE_TYPE,
+    TYPE_LABEL,
+)
 from rules.schema.exemption import ExemptionDocument
 from rules.schema.field_types import RuleDocument
 from rules.schema.image_catalog import ImageCatalogDocument
 from rules.schema.injection_rule import InjectionRuleDocument
-from rules.schema.loader import (
-    DEFAULT_NAMESPACE,
-    ENABLED_LABEL,
-    LABEL_PREFIXES,
-    RESOURCE_RULE_TYPE,
-    RULE_TYPES,
-    TYPE_LABEL,
-)
+from rules.schema.loader import RULE_TYPES
 from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 

@@ -7,16 +7,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable
 from difflib import get_close_matches
 from itertools import islice
 from typing import Any, Final
 
 from rules.kube.names import is_label_value, is_object_name
 from rules.model.rule import ResourceRule, Rule, RuleSet
-from rules.schema.builder import DOCUMENT_KEY, RuleBuilder
+from rules.schema.builder import RuleBuilder
 from rules.schema.compatibility_rule import build_compatibility_rule
+from rules.schema.config_map import (
+    DEFAULT_NAMESPACE,
+    DOCUMENT_KEY,
+    ENABLED_LABEL,
+    LABEL_PREFIXES,
+    RESOURCE_RULE_TYPE,
+    TYPE_LABEL,
+    Loaded,
+    Source,
+)
 from rules.schema.errors import (
     Code,
     RuleError,
@@ -40,12 +49,6 @@ from rules.text.i18n import Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 
-DEFAULT_NAMESPACE: Final = "kube-public"
-# The same three labels in the older and the newer spelling; both are in use.
-LABEL_PREFIXES: Final = ("features.alauda.io/", "features.cpaas.io/")
-RESOURCE_RULE_TYPE: Final = "CustomResourceLimitation"
-TYPE_LABEL: Final = "gpugate.dev/type"
-ENABLED_LABEL: Final = "gpugate.dev/enabled"
 RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
     "InjectionRule": build_injection_rule,
     "CompatibilityRule": build_compatibility_rule,
@@ -83,19 +86,8 @@ _RESOURCE_RULE_LABELS: Final = Text(
     f'{LABEL_PREFIXES[1]}group: GROUP、{LABEL_PREFIXES[1]}enabled: "true"）',
 )
 
-# The name of a file and its text, or the name of an object of a cluster and its value.
-Source = tuple[str, str | Mapping[str, Any]]
 # Returns the location of a path of a rule's own document; the rule is given by name.
 Locate = Callable[[str, Path], Location]
-
-
-@dataclass(frozen=True, slots=True)
-class Loaded:
-    """The result of loading: the valid rules, and errors and warnings in the order of the text."""
-
-    rules: RuleSet = field(default_factory=RuleSet)
-    errors: tuple[RuleError, ...] = ()
-    warnings: tuple[RuleError, ...] = ()
 
 
 def load_rules(sources: Iterable[Source], namespace: str = DEFAULT_NAMESPACE) -> Loaded:

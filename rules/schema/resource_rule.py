@@ -20,7 +20,7 @@ from rules.model.rule import (
     mildest,
 )
 from rules.schema.builder import RuleBuilder
-from rules.schema.errors import Code, expected, kind_of, schema_errors
+from rules.schema.errors import Code, expected, kind_of
 from rules.schema.field_types import (
     ACTIONS,
     MAX_EXPRESSIONS,
@@ -30,6 +30,7 @@ from rules.schema.field_types import (
     ValidationText,
     compile_expression,
 )
+from rules.schema.validation_errors import schema_errors
 from rules.text.glob import glob, is_glob
 from rules.text.i18n import Text
 from rules.text.paths import Path

@@ -14,7 +14,8 @@ import yaml
 from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded, load_rules
+from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded
+from rules.schema.loader import load_rules
 from tests.support.builders import exemption, resource_rule
 from tests.support.dra_clusters import (
     A100_NAME,

@@ -14,7 +14,8 @@ import msgspec
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates
-from rules.schema.loader import Loaded, load_rules
+from rules.schema.config_map import Loaded
+from rules.schema.loader import load_rules
 from tests.bench.cases import OWN_AFFINITY, additional_rule, builtin, cluster, node_of, with_additional
 from tests.bench.figures import Effort, Section, Table, Target, measure
 from tests.support.node_builders import GPU

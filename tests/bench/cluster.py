@@ -25,7 +25,7 @@ import yaml
 
 from certs.authority import make_authority, make_leaf
 from certs.kubernetes_api import KubernetesError
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.bench.cases import BY_RULES, ROOT, builtin, catalog, node_of
 from tests.bench.client import retrying
 from tests.bench.figures import Effort, Samples, Section, Spread, Table

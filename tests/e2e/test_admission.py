@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.e2e.installed import CUDA, GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.manifests import run
 from tests.e2e.serve_process import eventually

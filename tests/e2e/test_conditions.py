@@ -11,7 +11,7 @@ import yaml
 
 from certs.ca_bundle import KINDS
 from rules.model.workload_kinds import built_in_workloads
-from rules.schema.loader import DEFAULT_NAMESPACE, Loaded
+from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.serve_process import eventually

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from rules.schema.loader import Loaded
+from rules.schema.config_map import Loaded
 from tests.e2e.cluster import assets, missing
 from tests.e2e.manifests import ROOT
 from tests.faults.faults import FAULTS, IN_TURN

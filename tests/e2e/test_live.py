@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from rules import Loaded
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.installed import TEAM, Installed
 from tests.e2e.serve_process import PATIENCE_S, ServeProcess, ask, eventually

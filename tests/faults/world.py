@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.daemon import HOST, reserve_port
 from tests.e2e.installed import install

@@ -11,7 +11,7 @@ import jsonpatch
 import yaml
 
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 from webhook.admission.handler import AdmissionHandler

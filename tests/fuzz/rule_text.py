@@ -15,8 +15,9 @@ from rules.decision.policy import compile_policy
 from rules.lint.rule_set_checks import lint
 from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
+from rules.schema.config_map import Loaded
 from rules.schema.json_schema import schemas
-from rules.schema.loader import Loaded, load_rules
+from rules.schema.loader import load_rules
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 

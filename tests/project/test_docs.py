@@ -25,7 +25,8 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
-from rules.schema.loader import DEFAULT_NAMESPACE, load_rules
+from rules.schema.config_map import DEFAULT_NAMESPACE
+from rules.schema.loader import load_rules
 from tests.support.pages import (
     DENIED,
     ENGINE,

@@ -18,7 +18,7 @@ from prometheus_client import Counter, Gauge, Histogram
 from rules import compile_policy, load_rules
 from rules.model.check_result import Level
 from rules.model.rule import Action, InjectionAction
-from rules.schema.loader import Loaded
+from rules.schema.config_map import Loaded
 from tests.support.node_builders import gfd, gpu_pod, inventory, judged, node
 from tests.support.paths import ROOT
 from tests.support.release import RELEASE

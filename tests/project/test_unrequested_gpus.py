@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rules.model.rule import RuleSet
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.support.paths import ROOT
 from webhook.cli.inputs.files import RuleSource
 from webhook.cluster.match_conditions import PODS, expression, resources_of

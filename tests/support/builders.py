@@ -14,7 +14,8 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import Loaded, load_rules
+from rules.schema.config_map import Loaded
+from rules.schema.loader import load_rules
 from rules.text.i18n import Language
 from rules.text.paths import Path
 

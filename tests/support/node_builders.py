@@ -12,7 +12,7 @@ from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
 from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.support import reference_selector as reference
 from tests.support.builders import config_map, container, patched, pod, request

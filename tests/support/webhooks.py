@@ -6,7 +6,7 @@ import json
 from functools import cache
 from typing import Any
 
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from webhook.admission.handler import AdmissionHandler
 from webhook.cli.inputs.files import RuleSource

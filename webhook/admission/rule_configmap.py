@@ -14,7 +14,8 @@ from rules.decision.size_limit import RULE
 from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED, AdmissionWarning, Basis, Violation, audit_list
 from rules.model.rule import Action, ResourceRule, Rule
-from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, also_used
+from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.schema.loader import also_used
 from rules.schema.size_limit import excess
 from rules.text.i18n import Text
 from rules.text.paths import field_path

@@ -28,7 +28,7 @@ from certs.kubernetes_api import Conflict, KubernetesError, NotFound
 from rules import Workloads
 from rules.nodes.gpu_operator import DAEMON_SET, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS
-from rules.schema.loader import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.connection_errors import connection_error_text
 from webhook.cluster.credentials import SERVICE_ACCOUNT, by_kubeconfig, by_service_account, in_pod

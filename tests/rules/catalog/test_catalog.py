@@ -14,7 +14,8 @@ import yaml
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
 from rules.model.rule import InjectionRule, ResourceRule
-from rules.schema.loader import Loaded, load_rules
+from rules.schema.config_map import Loaded
+from rules.schema.loader import load_rules
 from tests.support.builders import container, decision, defaulted, patched, pod
 
 CATALOG = Path(str(files("rules"))) / "catalog"

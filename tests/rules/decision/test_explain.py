@@ -20,7 +20,7 @@ from rules.decision.trace import Edit, Explanation, RuleEvaluation, RuleOutcome,
 from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.laws.test_decision_laws import pods, policies
 from tests.support.builders import (

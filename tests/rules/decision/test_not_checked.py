@@ -12,7 +12,7 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Language
 from tests.support.builders import (

@@ -29,7 +29,7 @@ from rules.decision.size_limit import (
 )
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.nodes.inventory import Inventory
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.bounded_cache import MOST_STEPS
 from rules.text.i18n import Language
 from tests.bench.cases import node_of

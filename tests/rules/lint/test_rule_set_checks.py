@@ -10,7 +10,7 @@ import pytest
 from rules.lint import rule_set_checks
 from rules.lint.rule_set_checks import lint, rule_set_warnings
 from rules.model.rule import RuleSet
-from rules.schema.loader import LABEL_PREFIXES
+from rules.schema.config_map import LABEL_PREFIXES
 from tests.support.builders import DEVICE, config_map, exemption, injection_rule, loaded, resource_rule
 from tests.support.node_builders import compatibility_rule, image_catalog
 

@@ -12,9 +12,8 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 
-from rules.schema.builder import DOCUMENT_KEY
+from rules.schema.config_map import DOCUMENT_KEY, TYPE_LABEL
 from rules.schema.json_schema import DIALECT, schemas
-from rules.schema.loader import TYPE_LABEL
 from tests.rules.catalog.test_lint_catalog import ERRORS, RULES
 from tests.support.builders import exemption, injection_rule, resource_rule
 from tests.support.command import gpugate

@@ -14,7 +14,7 @@ from wsgiref.simple_server import WSGIRequestHandler, make_server
 import pytest
 
 from rules.model.rule import RuleSet
-from rules.schema.loader import Loaded
+from rules.schema.config_map import Loaded
 from tests.support.builders import loaded, resource_rule
 from tests.support.paths import TESTS
 from tests.support.serving import HOST, PATIENCE, ask, client, serving

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.workload_kinds import built_in_workloads
-from rules.schema.loader import DEFAULT_NAMESPACE
+from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.yaml_document import Document, read
 from tests.support.builders import (
     DEVICE,

@@ -20,7 +20,7 @@ from certs.kubernetes_api import KubernetesError
 from certs.rotation_plan import Plan
 from certs.rotator import CertRotator
 from certs.store import SecretStore
-from rules.schema.loader import Loaded
+from rules.schema.config_map import Loaded
 from tests.support.command import gpugate
 from tests.support.memory import CONFIGURATIONS, Memory, api_server, ca_bundle, with_configurations
 from tests.support.node_builders import node

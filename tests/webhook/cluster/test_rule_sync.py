@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from kubernetes.client import Configuration
 
 from certs.kubernetes_api import KubernetesError
-from rules.schema.loader import Loaded, load_rules
+from rules.schema.config_map import Loaded
+from rules.schema.loader import load_rules
 from tests.support.builders import injection_rule, resource_rule
 from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running

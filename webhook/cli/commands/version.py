@@ -13,7 +13,7 @@ import click
 
 from rules import Action, Language
 from rules.kube.image_reference import parse_image
-from rules.schema.loader import LABEL_PREFIXES, Source
+from rules.schema.config_map import LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.files import RuleSource

@@ -15,8 +15,8 @@ from typing import Any, Final, NoReturn
 import rules
 from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
 from rules.model.workload_kinds import built_in_workloads
+from rules.schema.config_map import Source
 from rules.schema.errors import did_you_mean
-from rules.schema.loader import Source
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Text
 from rules.text.printable import printable

@@ -15,8 +15,9 @@ from pydantic import ValidationError
 from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_row import InventoryError
-from rules.schema.errors import RuleError, describe, reason_of, schema_errors, suggestion
+from rules.schema.errors import RuleError, describe, reason_of, suggestion
 from rules.schema.exemption import instant
+from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Language, Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read

@@ -26,8 +26,8 @@ from rules import (
     decide,
     load_rules,
 )
+from rules.schema.config_map import ENABLED_LABEL, LABEL_PREFIXES
 from rules.schema.errors import suggestion
-from rules.schema.loader import ENABLED_LABEL, LABEL_PREFIXES
 from rules.text.glob import glob
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.files import catalog_path, read_path

@@ -11,9 +11,9 @@ from pydantic import Field, ValidationError
 
 from rules import Decision, InventoryError, ObjectError, Snapshot, decide
 from rules.nodes.node_row import objects_of
-from rules.schema.errors import schema_errors
 from rules.schema.exemption import instant
 from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
+from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Text
 from rules.text.yaml_document import Document, Location, SourceError
 from webhook.cli.inputs.decision_context import Subject

@@ -17,8 +17,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from rules import load_rules
-from rules.schema.builder import DOCUMENT_KEY
-from rules.schema.loader import ENABLED_LABEL, TYPE_LABEL
+from rules.schema.config_map import DOCUMENT_KEY, ENABLED_LABEL, TYPE_LABEL
 from webhook.cluster.rule_snapshot import IMAGE_RESOLVER, MANAGED_LABEL
 from webhook.images.inspection import Row
 from webhook.yaml_output import dump_yaml

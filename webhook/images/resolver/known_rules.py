@@ -8,8 +8,7 @@ from typing import Any
 
 from rules import RuleSet, load_rules
 from rules.cuda.image_catalog import NOTHING_KNOWN, ImageCatalog, ImageFacts, ImageRow, built_in_catalog
-from rules.schema.builder import DOCUMENT_KEY
-from rules.schema.loader import TYPE_LABEL
+from rules.schema.config_map import DOCUMENT_KEY, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.match_conditions import resources_of
 from webhook.cluster.reflector import Applied, Change, Listed

@@ -16,7 +16,7 @@ from typing import Any, Final, Protocol
 from certs.kubernetes_api import Kubernetes, KubernetesError, NotFound
 from certs.periodic_task import PeriodicTask
 from rules.kube.image_reference import Image
-from rules.schema.builder import DOCUMENT_KEY
+from rules.schema.config_map import DOCUMENT_KEY
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.reflector import Reflector
 from webhook.cluster.resource import config_maps

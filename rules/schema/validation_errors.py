@@ -1,0 +1,158 @@
+"""Errors of rule files from those of pydantic: position, message in both languages and suggested fix."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from difflib import get_close_matches
+from functools import cache
+from typing import Any, Final
+
+from pydantic import BaseModel, ValidationError
+
+from rules.cel.syntax_errors import ExpressionError
+from rules.schema.errors import (
+    Code,
+    RuleError,
+    expected,
+    kind_of,
+    misplaced_key,
+    missing_key,
+    one_of,
+    reason_of,
+    suggested,
+    unknown_key,
+)
+from rules.text.i18n import Text
+from rules.text.paths import Path
+from rules.text.yaml_document import Document
+
+_EXPECTED: Final = {
+    "string_type": kind_of(""),
+    "bool_type": kind_of(True),
+    "int_type": kind_of(0),
+    "dict_type": kind_of({}),
+    "list_type": kind_of([]),
+    "model_type": kind_of({}),
+    "model_attributes_type": kind_of({}),
+}
+_BLOCK: Final = Text(": write it as a block string (|)", "：请写成块字符串（|）")
+_QUOTE: Final = Text(": quote it", "：请加引号")
+# Other messages of pydantic in Chinese, by type; a type that is absent here has its English message.
+_MESSAGES_ZH: Final = {
+    "too_short": "要求至少 {min_length} 项，当前为 {actual_length} 项",
+    "too_long": "要求最多 {max_length} 项",
+    "string_too_short": "要求至少 {min_length} 个字符",
+    "string_pattern_mismatch": "要求匹配模式 '{pattern}'",
+    "greater_than_equal": "要求大于或等于 {ge}",
+    "less_than_equal": "要求小于或等于 {le}",
+}
+# Maximum errors of one document; the time to locate one grows with the length of the document.
+_MAX_ERRORS: Final = 100
+
+
+def schema_errors(
+    error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
+) -> list[RuleError]:
+    """Return one error for each mistake in the document below prefix, from the errors of pydantic."""
+    found = []
+    details = [*_mistakes(error, schema)]
+    for detail, moved in details[:_MAX_ERRORS]:
+        path: Path = (*prefix, *detail["loc"])
+        value = detail["input"]
+        in_key = False
+        code = Code.WRONG_VALUE
+        match detail["type"]:
+            case "extra_forbidden":
+                key = str(detail["loc"][-1])
+                known = _known_keys(schema, detail["loc"][:-1])
+                message = misplaced_key(key, moved) if moved else unknown_key(key, known)
+                in_key, code = True, Code.UNKNOWN_KEY
+            case "missing":
+                message = missing_key(detail["loc"][-1])
+                path = path[:-1]
+                in_key, code = True, Code.MISSING_KEY
+            case "literal_error":
+                known = [word for word in re.findall("'([^']*)'", detail["ctx"]["expected"]) if word]
+                is_word = isinstance(value, str | int) and not isinstance(value, bool)
+                shown = repr(value) if is_word else kind_of(value)
+                message = expected(one_of(known), shown, suggested(str(value), known))
+            case "value_error":
+                cause = detail["ctx"]["error"]
+                message = reason_of(cause)
+                if isinstance(cause, ExpressionError):
+                    message = Text(f"CEL: {message.en}", f"CEL: {message.zh or message.en}")
+                    code = Code.BAD_EXPRESSION
+            case kind if kind in _EXPECTED:
+                message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value))
+                code = Code.WRONG_TYPE
+            case kind:
+                english = detail["msg"][:1].lower() + detail["msg"][1:]
+                message = Text(english, _MESSAGES_ZH.get(kind, "").format_map(detail.get("ctx", {})))
+        found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
+    found.sort(key=lambda item: (item.location.line, item.location.column))
+    if omitted := len(details) - len(found):
+        more = Text(f"{omitted} more errors", f"另有 {omitted} 个错误")
+        found.append(RuleError(document.locate(prefix), prefix, more, rule))
+    return found
+
+
+def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[Any, str]]:
+    """Yield the errors of pydantic, each with the key below which an unknown key belongs, or an empty string.
+
+    A misspelt or misplaced key is one mistake: that another key is missing because of it is not yielded.
+    """
+    details = error.errors(include_url=False)
+    unknown = [each["loc"] for each in details if each["type"] == "extra_forbidden"][:_MAX_ERRORS]
+    moved: dict[tuple[int | str, ...], str] = {}
+    explained: set[tuple[int | str, ...]] = set()
+    for loc in unknown:
+        *above, key = loc
+        known = _known_keys(schema, (*above,))
+        near = get_close_matches(str(key), known, n=1, cutoff=0.6)
+        homes = [each for each in known if key in _known_keys(schema, (*above, each))]
+        if near:
+            explained.add((*above, near[0]))
+        elif homes:
+            moved[loc] = homes[0]
+            explained |= {(*above, homes[0]), (*above, homes[0], str(key))}
+    for detail in details:
+        absent = detail["type"] == "missing" or (
+            detail["input"] is None and detail["type"] != "extra_forbidden"
+        )
+        if not (absent and detail["loc"] in explained):
+            yield detail, moved.get(detail["loc"], "")
+
+
+def _remedy(kind: str, value: object) -> Text:
+    """Return how to write a value of another type as a string or list."""
+    if kind == "list_type" and isinstance(value, str) and value:
+        items = ", ".join(filter(None, (item.strip() for item in value.split(","))))
+        return _write(f"[{items}]")
+    if kind != "string_type":
+        return Text()
+    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
+        return _write(f'"{", ".join(value)}"')
+    return _BLOCK if isinstance(value, dict | list) else _QUOTE
+
+
+def _write(value: str) -> Text:
+    return Text(f": write {value}", f"：请写成 {value}")
+
+
+@cache
+def _json_schema(schema: type[BaseModel]) -> dict[str, Any]:
+    """Return the JSON Schema of a document; generating it takes milliseconds."""
+    return schema.model_json_schema(by_alias=True)
+
+
+def _known_keys(schema: type[BaseModel], loc: tuple[int | str, ...]) -> list[str]:
+    """Return the keys of the schema at a location."""
+    node: Any = _json_schema(schema)
+    definitions = node.get("$defs", {})
+    for step in loc:
+        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+        for option in (node, *node.get("anyOf", ()), *node.get("allOf", ())):
+            if "$ref" in option:
+                node = definitions[option["$ref"].rpartition("/")[2]]
+    return list(node.get("properties", ()))
