@@ -36,7 +36,7 @@ from webhook.cli.audit.workloads import WorkloadObject, workloads_in
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.decision_context import DecisionContext
 from webhook.cli.inputs.quotas import Quotas
-from webhook.cli.report.report_model import Finding
+from webhook.cli.report.model import Finding
 from webhook.cli.ui.evaluation import evaluate as shown_by_ui
 from webhook.cli.ui.session import GIVEN, Nodes, Question, Rules, Session
 from webhook.cli.whatif.compare import ClusterState, Subject

@@ -11,12 +11,14 @@ import pytest
 from click.testing import Result
 
 from rules import Language
+from rules.text.yaml_document import Location
 from tests.support.builders import resource_rule
 from tests.support.command import gpugate
 from tests.support.report_schemas import junit_errors, sarif_errors
 from tests.support.webhooks import pod
-from webhook.cli.report.annotations import Annotation, github, markdown
-from webhook.cli.report.junit import Case, junit
+from webhook.cli.report.annotations import github, markdown
+from webhook.cli.report.junit import junit
+from webhook.cli.report.model import DENY, WARN, Finding, Report, Target
 
 # A line each of a denial and of a warning: the second object is at line 2.
 _RULES = resource_rule()
@@ -45,6 +47,14 @@ def _results(output: str) -> list[dict[str, Any]]:
     assert all(each["ruleId"] == codes[each["ruleIndex"]] for each in run["results"])
     results: list[dict[str, Any]] = run["results"]
     return results
+
+
+def _target(file: str, line: int, *findings: Finding) -> Target:
+    return Target("", Location(file, line), findings)
+
+
+def _report(*targets: Target) -> Report:
+    return Report("t", "s", Language.EN, targets)
 
 
 @pytest.mark.usefixtures("files")
@@ -101,8 +111,10 @@ def test_markdown_of_lint_has_its_summary(tmp_path: Path) -> None:
 
 def test_a_message_is_no_markup_and_no_second_command() -> None:
     """A pull request of a stranger has the names of its objects."""
-    found = [Annotation("error", "a", "f.yaml", 1, 1, "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m")]
-    row = markdown(found, "t", "s", Language.EN).splitlines()[-1]
+    found = _report(
+        _target("f.yaml", 1, Finding(DENY, "a", "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m"))
+    )
+    row = markdown(found).splitlines()[-1]
 
     assert (
         r"| error | f.yaml:1 | !\[x\](http://e) &lt;b> \| &#64;all \`c\`<br>::error::x\\u001b\[0m | a |"
@@ -115,11 +127,9 @@ def test_a_message_is_no_markup_and_no_second_command() -> None:
 
 def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     """GitHub cuts a summary at 1 MiB."""
-    found = [Annotation("error", "a", "f.yaml", line, 1, "m") for line in range(1, 251)]
+    found = _report(*(_target("f.yaml", line, Finding(DENY, "a", "m")) for line in range(1, 251)))
 
-    assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(
-        found, "t", "s", Language.EN
-    ).splitlines()[-3:]
+    assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(found).splitlines()[-3:]
 
 
 @pytest.mark.usefixtures("files")
@@ -149,7 +159,8 @@ def test_junit_has_a_failure_for_a_denial_and_skips_what_was_not_checked() -> No
 
 def test_junit_has_warnings_as_output_and_no_control_characters() -> None:
     """A case with warnings alone has passed."""
-    text = junit([Case("f", "f:1", "Pod a/b", warned=("\x1b[1mw", "<x>")), Case("f", "f:2", "Pod a/c")], "t")
+    warnings = [Finding(WARN, "", message) for message in ("\x1b[1mw", "<x>")]
+    text = junit(_report(_target("f", 1, *warnings), _target("f", 2)))
     warned, clean = ET.fromstring(text)[0]
 
     assert [] == junit_errors(text)

@@ -19,8 +19,8 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.report_schemas import junit_errors, open_report_errors, sarif_errors
 from webhook.cli.report import policy_reports
 from webhook.cli.report.html_report import html
+from webhook.cli.report.model import DENY, NOT_CHECKED, Finding, Fix, Report, Target
 from webhook.cli.report.policy_reports import open_reports
-from webhook.cli.report.report_model import Evaluated, Finding, Fix, Report
 
 KEY = "vendor.com/device"
 REPORTS = "/apis/openreports.io/v1alpha1"
@@ -127,7 +127,7 @@ def test_a_report_that_is_too_big_has_the_worst_results_and_how_many_are_left_ou
 ) -> None:
     """The summary counts all of them."""
     monkeypatch.setattr(policy_reports, "_MOST_BYTES", 1000)
-    (report,) = open_reports(_report(*(_evaluated(f"pod-{number}") for number in range(50))))
+    (report,) = open_reports(_report(*(_target(f"pod-{number}") for number in range(50))))
     *kept, last = report["results"]
 
     assert [] == open_report_errors(report)
@@ -165,29 +165,30 @@ def test_a_cluster_without_open_reports_is_an_error_that_says_so(folder: Path) -
 
 
 def _finding(fix: str) -> Finding:
-    return Finding("deny", "policy", f"rule-{fix}", "reason", f"message; {fix}", fix)
+    return Finding(DENY, f"rule-{fix}", f"message; {fix}", "cause", fix)
 
 
-def _evaluated(name: str, *fixes: str) -> Evaluated:
+def _target(name: str, *fixes: str) -> Target:
     findings = tuple(map(_finding, fixes or ("f",)))
-    return Evaluated("v1", "Pod", "ml", name, f"Pod/{name}", False, findings, passed=("rule",))
+    reference = {"apiVersion": "v1", "kind": "Pod", "namespace": "ml", "name": name}
+    return Target(f"Pod ml/{name}", None, findings, ("rule",), f"Pod/{name}", reference)
 
 
-def _report(*objects: Evaluated) -> Report:
-    return Report("title", "summary", Language.EN, objects)
+def _report(*targets: Target) -> Report:
+    return Report("gpugate audit", "summary", Language.EN, targets)
 
 
 def test_a_fix_frees_an_owner_that_needs_nothing_else() -> None:
     """What frees most is first; several objects of an owner are one."""
-    one, both, again = _evaluated("a", "x"), _evaluated("b", "x", "y"), _evaluated("c", "x")
-    report = _report(one, replace(one, name="twin"), both, again)
+    one, both, again = _target("a", "x"), _target("b", "x", "y"), _target("c", "x")
+    report = _report(one, replace(one, title="twin"), both, again)
 
     assert [Fix("rule-x", "x", 2, 1), Fix("rule-y", "y", 0, 1)] == report.fixes()
 
 
 def test_html_escapes_what_strangers_wrote() -> None:
     """Names, messages and control characters."""
-    text = html(_report(_evaluated("<b>\x1b", "<script>&")), [])
+    text = html(_report(_target("<b>\x1b", "<script>&")))
 
     assert "&lt;script&gt;&amp;" in text
     assert "Pod/&lt;b&gt;\\u001b" in text
@@ -196,8 +197,8 @@ def test_html_escapes_what_strangers_wrote() -> None:
 
 def test_html_never_shows_what_was_not_checked_as_fine() -> None:
     """It has a section of its own, and its own number."""
-    unchecked = replace(_evaluated("a"), allowed=True, findings=(), not_checked=("image unknown",))
-    text = html(_report(unchecked, replace(unchecked, name="b", owner="Pod/b")), [])
+    unchecked = replace(_target("a"), findings=(Finding(NOT_CHECKED, "", "image unknown"),))
+    text = html(_report(unchecked, replace(unchecked, owner="Pod/b")))
 
     assert "<strong>2</strong>not fully checked" in text
     assert '<th scope="row" class="text">image unknown</th><td class="number">2</td>' in text

@@ -20,7 +20,7 @@ from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import gfd, node, node_profile
 from tests.support.paths import ROOT
-from webhook.cli.report.lint_report import ABOUT
+from webhook.cli.commands.lint import ABOUT
 
 WRONG = resource_rule(limits="optinal")
 ERROR = "data.limits: expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"

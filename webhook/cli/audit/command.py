@@ -27,7 +27,6 @@ from webhook.cli.inputs.decision_context import DecisionContext, Sources, decisi
 from webhook.cli.inputs.files import BUILT_IN
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
-    all_not_checked_lines,
     not_checked_facts,
     without_nodes,
 )
@@ -35,10 +34,9 @@ from webhook.cli.inputs.options import fail_on_option, workloads_option
 from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.matrix.matrix import Table, class_table
-from webhook.cli.report.html_report import html
+from webhook.cli.report.formats import FORMATS
+from webhook.cli.report.model import Finding, Report, Target, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
-from webhook.cli.report.report_formats import FORMATS
-from webhook.cli.report.report_model import Evaluated, Finding, Report
 from webhook.cli.terminal.console import (
     counted,
     first_of,
@@ -84,7 +82,7 @@ _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["table", "wide", "json", "html", *FORMATS]),
+    type=click.Choice(["table", "wide", "json", *FORMATS]),
     default="table",
     show_default=True,
     help="wide: also each finding as the user would see it; html: a page to read and print; sarif, junit, "
@@ -152,10 +150,8 @@ def command(
     quotas = context.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
     if output == "json":
         _show_json(audited, quotas, context.notes, sources.language)
-    elif output == "html":
-        click.echo(html(_report(audited, context, sources), _tables(context)), nl=False)
     elif output in FORMATS:
-        report = _report(audited, context, sources)
+        report = _report(audited, context, sources, _tables(context) if output == "html" else ())
         if write:
             _write(report, namespace, sources)
         elif text := FORMATS[output](report):
@@ -205,9 +201,9 @@ def _show_rows(rows: Sequence[dict[str, Any]], language: Language, *, wide: bool
 def _row(each: EvaluatedWorkload) -> dict[str, str]:
     """Return the line of a workload: its most severe action, - without one, and the pods with findings."""
     pods = sum(one.object.is_pod and bool(one.findings()) for one in each.objects)
-    findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.action))
+    findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.effect))
     return {
-        "action": findings[0].action if findings else "-",
+        "action": findings[0].effect if findings else "-",
         "namespace": each.workload.namespace,
         "workload": each.workload.reference,
         "pods": str(pods),
@@ -224,7 +220,7 @@ def _messages(audited: Iterable[EvaluatedWorkload]) -> list[dict[str, str]]:
             pods[found] += of.object.is_pod
         rows += [
             {
-                "action": found.action,
+                "action": found.effect,
                 "namespace": each.workload.namespace,
                 "workload": each.workload.reference,
                 "pods": str(number),
@@ -291,7 +287,7 @@ def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
         "allowed": each.decision.allowed,
         "findings": [
             {
-                "action": found.action,
+                "action": found.effect,
                 "basis": found.basis,
                 "certainty": found.certainty,
                 "rule": found.rule,
@@ -303,20 +299,24 @@ def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
     }
 
 
-def _report(audited: Sequence[EvaluatedWorkload], context: DecisionContext, sources: Sources) -> Report:
+def _report(
+    audited: Sequence[EvaluatedWorkload], context: DecisionContext, sources: Sources, tables: Sequence[Table]
+) -> Report:
     """Return the report in which all formats but tables and JSON agree."""
     compatibility = {rule.name for rule in context.policy.rules.compatibility}
     language = sources.language
     return Report(
+        tool="gpugate audit",
         title=REPORT_TITLE.in_language(language),
         summary=_heading(audited, language),
         language=language,
-        objects=tuple(
-            _evaluated(each, workload.workload.reference, compatibility)
+        targets=tuple(
+            _target(each, workload.workload.reference, compatibility)
             for workload in audited
             for each in workload.objects
         ),
         facts=_sources_of(context, sources),
+        tables=tables,
         notes=(
             *context.notes,
             *without_nodes((each.decision for one in audited for each in one.objects), language),
@@ -324,22 +324,20 @@ def _report(audited: Sequence[EvaluatedWorkload], context: DecisionContext, sour
     )
 
 
-def _evaluated(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Evaluated:
+def _target(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Target:
     """Return an object for reports. compatibility: names of the rules about nodes, which may not be known."""
-    findings = tuple(each.findings())
+    found, key = each.findings(), each.object.key
     skipped = compatibility if {reason for _, reason in each.decision.not_checked} & {*OF_NODES} else ()
-    return Evaluated(
-        api_version=str(each.object.document.get("apiVersion", "")),
-        kind=each.object.kind,
-        namespace=each.object.key.namespace,
-        name=each.object.key.name,
+    reference = {"apiVersion": str(each.object.document.get("apiVersion", "")), "kind": key.kind}
+    reference |= {"namespace": key.namespace, "name": key.name}
+    uid = each.object.metadata.get("uid")
+    return Target(
+        title=f"{key.kind} {key.namespace}/{key.name}",
+        place=place_of(each.object.source),
+        findings=(*found, *not_checked(each.decision, each.language)),
+        passed=() if found else tuple(rule for rule in each.decision.rules if rule not in skipped),
         owner=owner,
-        allowed=each.decision.allowed,
-        findings=findings,
-        not_checked=tuple(all_not_checked_lines(each.decision, each.language)),
-        passed=() if findings else tuple(rule for rule in each.decision.rules if rule not in skipped),
-        uid=str(each.object.metadata.get("uid", "")),
-        source=each.object.source,
+        reference=reference | ({"uid": str(uid)} if uid else {}),
     )
 
 

@@ -11,7 +11,7 @@ from rules.decision.messages import warning_line
 from rules.model.decision import Basis, cause_of
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.decision_context import DecisionContext
-from webhook.cli.report.report_model import SEVERITIES, Finding
+from webhook.cli.report.model import EFFECTS, WARN, Finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,26 +24,14 @@ class EvaluatedObject:
 
     def findings(self) -> list[Finding]:
         """Return each violation and each other warning."""
-        return [
+        return [*map(Finding.of, self.decision.violations)] + [
             Finding(
-                each.action.value,
-                each.basis.value,
+                WARN,
                 each.rule,
-                cause_of(each),
-                each.message,
-                each.fix,
-                each.certainty,
-            )
-            for each in self.decision.violations
-        ] + [
-            Finding(
-                Action.WARN.value,
-                "",
-                each.rule,
-                cause_of(each),
                 warning_line(self.language, each),
+                cause_of(each),
                 each.fix,
-                each.certainty,
+                certainty=each.certainty,
             )
             for each in self.decision.notices
         ]
@@ -120,7 +108,7 @@ def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:
     pods: dict[tuple[str, str, str], set[int]] = {}
     for workload in evaluated:
         for found, each in workload.findings():
-            key = found.action, found.rule, found.reason
+            key = found.effect, found.rule, found.cause
             workloads.setdefault(key, set()).add(id(workload))
             those = pods.setdefault(key, set())
             if each.object.is_pod:
@@ -137,4 +125,4 @@ def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:
 
 def severity(action: str) -> int:
     """Return the place of an effect among the effects, the most severe first."""
-    return SEVERITIES.index(action)
+    return EFFECTS.index(action)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import unified_diff
@@ -21,7 +21,7 @@ from webhook.admission.review import encode
 from webhook.cli.inputs.decision_context import Sources, decision_options
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
-    all_not_checked_lines,
+    WITHOUT_NODES,
     not_checked_facts,
     not_checked_lines,
     without_nodes,
@@ -33,8 +33,9 @@ from webhook.cli.inputs.options import (
     workloads_option,
 )
 from webhook.cli.inputs.quotas import QuotaFinding
-from webhook.cli.report.annotations import Annotation, github, markdown, sarif
-from webhook.cli.report.junit import Case, junit
+from webhook.cli.report.formats import CI_FORMATS, FORMATS
+from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
+from webhook.cli.report.model import WARN, Finding, Report, Target, not_checked, place_of
 from webhook.cli.terminal.console import (
     Styled,
     counted,
@@ -66,11 +67,6 @@ from webhook.yaml_output import dump_yaml
 
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
-_TOOL: Final = "gpugate preview"
-# Codes of what has no rule in its facts.
-_DENIED_CODE: Final = "denied"
-_WARNING_CODE: Final = "warning"
-_NOT_CHECKED_CODE: Final = "not-checked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +103,7 @@ class Preview:
 @click.option(
     "-o",
     "--output",
-    type=click.Choice(["diff", "yaml", "json", "patch", "sarif", "junit", "github", "markdown"]),
+    type=click.Choice(["diff", "yaml", "json", "patch", *CI_FORMATS]),
     default="diff",
     show_default=True,
     help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object; sarif, "
@@ -153,13 +149,8 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
             print_one(previews[-1])
     if output == "json":
         print_json(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
-    elif output == "junit":
-        click.echo(junit((_case(sources.language, preview) for preview in previews), _TOOL))
-    elif output in {"sarif", "github", "markdown"}:
-        found = [each for preview in previews for each in _annotations(sources.language, preview)]
-        lines = without_nodes((each.decision for each in previews), sources.language)
-        summary = "\n".join([_summary(sources.language, previews), *lines])
-        if text := _annotated(output, found, summary, sources.language):
+    elif output in CI_FORMATS:
+        if text := FORMATS[output](_report(sources.language, previews)):
             click.echo(text)
     elif output == "diff" and (previews or not context.failed):
         _show_summary(sources.language, previews)
@@ -280,48 +271,33 @@ def _print_message(word: str, colour: str, message: str) -> None:
     show(grid)
 
 
-def _annotations(language: Language, preview: Preview) -> Iterator[Annotation]:
-    """Yield denials, what would be denied, warnings and what was not checked, at the line of the object."""
-    file, _, line_number = preview.source.rpartition(":")
-    decision = preview.decision
-
-    def annotation(level: str, code: str, message: str) -> Annotation:
-        return Annotation(level, code, file, int(line_number), 1, f"{preview.title}: {message}")
-
-    for found in decision.violations:
-        if found.action is not Action.WARN:  # those are warnings
-            level = "error" if found.action is Action.DENY and not decision.allowed else "notice"
-            yield annotation(level, found.rule, found.message)
-    if not decision.allowed and not decision.violations:
-        yield annotation("error", _DENIED_CODE, decision.message)
-    for warning in (*decision.warnings, *(found.message for found in preview.quotas)):
-        yield annotation("warning", _WARNING_CODE, warning)
-    for line in not_checked_lines(decision, language):
-        yield annotation("notice", _NOT_CHECKED_CODE, line)
-
-
-def _case(language: Language, preview: Preview) -> Case:
-    """Return an object as a test case of its file; a kind without pods is not checked."""
-    decision = preview.decision
-    denied = [found.message for found in decision.violations if found.action is Action.DENY]
-    not_checked = all_not_checked_lines(decision, language)
-    return Case(
-        preview.source.rpartition(":")[0],
-        preview.source,
-        preview.title,
-        () if decision.allowed else tuple(denied) or (decision.message,),
-        (*decision.warnings, *(found.message for found in preview.quotas)),
-        tuple(not_checked if preview.has_pods else not_checked or [SKIPPED.in_language(language)]),
+def _report(language: Language, previews: list[Preview]) -> Report:
+    """Return the report in which the formats for CI agree."""
+    return Report(
+        "gpugate preview",
+        _summary(language, previews),
+        language,
+        tuple(_target(language, preview) for preview in previews),
+        tuple(without_nodes((preview.decision for preview in previews), language)),
     )
 
 
-def _annotated(output: str, found: list[Annotation], summary: str, language: Language) -> str:
-    """Return annotations in a format for CI."""
-    if output == "github":
-        return github(found)
-    if output == "markdown":
-        return markdown(found, _TOOL, summary, language)
-    return sarif(found, _TOOL, {each.code: "" for each in found})
+def _target(language: Language, preview: Preview) -> Target:
+    """Return an object with denials, what would be denied, warnings, and what is not checked."""
+    decision = preview.decision
+    unchecked = not_checked(decision, language, WITHOUT_NODES)
+    if not (preview.has_pods or unchecked):
+        unchecked = (Finding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
+    warnings = (*decision.warnings, *(quota.message for quota in preview.quotas))
+    return Target(
+        preview.title,
+        place_of(preview.source),
+        (
+            *(Finding.of(each) for each in decision.violations if each.action is not Action.WARN),
+            *(Finding(WARN, "", warning) for warning in warnings),
+            *unchecked,
+        ),
+    )
 
 
 def _show_summary(language: Language, previews: list[Preview]) -> None:

@@ -33,15 +33,20 @@ def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, 
 
 def all_not_checked_lines(decision: Decision, language: Language) -> list[str]:
     """Return a line for each thing that a decision did not check."""
-    return [_line(found, language) for found in decision.not_checked]
+    return [not_checked_line(found, language) for found in decision.not_checked]
 
 
 def not_checked_lines(decision: Decision, language: Language) -> list[str]:
     """Return a line for each thing that a decision did not check, except what `without_nodes` says."""
-    return [_line(found, language) for found in decision.not_checked if found.reason not in WITHOUT_NODES]
+    return [
+        not_checked_line(found, language)
+        for found in decision.not_checked
+        if found.reason not in WITHOUT_NODES
+    ]
 
 
-def _line(found: NotChecked, language: Language) -> str:
+def not_checked_line(found: NotChecked, language: Language) -> str:
+    """Return the line that says what a decision did not check, and why."""
     reason = found.reason.in_language(language)
     return f"{found.path}: {reason}" if found.path else reason
 

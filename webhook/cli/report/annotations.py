@@ -3,43 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from rules import Language
 from rules.text.printable import printable, printable_json
+from rules.text.yaml_document import Location
+from webhook.cli.report.model import Finding, Report, Target
 from webhook.cli.terminal.vocabulary import LEVELS, MORE_FINDINGS, heading
 
 # Rows of a table: GitHub shows a summary of 1 MiB at most.
 _MOST_ROWS: Final = 200
 
 
-@dataclass(frozen=True, slots=True)
-class Annotation:
-    """A finding. level: error, warning or notice. line and column start at 1.
-
-    file: empty for an object of a cluster. subject: the object, as namespace/kind/name, if there is one.
-    """
-
-    level: str
-    code: str
-    file: str
-    line: int
-    column: int
-    message: str
-    subject: str = ""
-
-    @property
-    def text(self) -> str:
-        """The message, with control characters escaped."""
-        return printable(self.message, "\n")
-
-
-def github(found: Sequence[Annotation]) -> str:
+def github(report: Report) -> str:
     """Workflow commands: https://docs.github.com/actions/reference/workflow-commands-for-github-actions."""
 
     def escaped(text: str) -> str:
@@ -49,29 +28,32 @@ def github(found: Sequence[Annotation]) -> str:
         return escaped(text).replace(":", "%3A").replace(",", "%2C")
 
     return "\n".join(
-        f"::{each.level} file={escaped_property(each.file)},line={each.line},col={each.column},"
-        f"title={escaped_property(each.code)}::{escaped(each.text)}"
-        for each in found
+        f"::{finding.level} file={escaped_property(place.file)},line={place.line or 1},"
+        f"col={place.column or 1},title={escaped_property(finding.code)}::{escaped(_text(target, finding))}"
+        for target, finding, place in _located(report)
+        if place
     )
 
 
-def sarif(found: Sequence[Annotation], tool: str, codes: Mapping[str, str]) -> str:
-    """SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/. codes: each code and its description."""
-    places = {code: index for index, code in enumerate(codes)}
+def sarif(report: Report) -> str:
+    """SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
+    found = list(_located(report))
+    codes = report.codes or {finding.code: finding.code for _, finding, _ in found}
+    indexes = {code: index for index, code in enumerate(codes)}
     results: list[dict[str, Any]] = [
         {
-            "ruleId": each.code,
-            "ruleIndex": places[each.code],
-            "level": {"notice": "note"}.get(each.level, each.level),
-            "message": {"text": each.text},
-            "locations": [_location(each)],
+            "ruleId": finding.code,
+            "ruleIndex": indexes[finding.code],
+            "level": {"notice": "note"}.get(finding.level, finding.level),
+            "message": {"text": _text(target, finding)},
+            "locations": [_location(target, place)],
         }
-        for each in found
+        for target, finding, place in found
     ]
     driver = {
-        "name": tool,
+        "name": report.tool,
         "version": version("gpugate"),
-        "rules": [{"id": code, "shortDescription": {"text": about or code}} for code, about in codes.items()],
+        "rules": [{"id": code, "shortDescription": {"text": about}} for code, about in codes.items()],
     }
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -82,16 +64,16 @@ def sarif(found: Sequence[Annotation], tool: str, codes: Mapping[str, str]) -> s
     return printable_json(json.dumps(document, ensure_ascii=False, indent=2))
 
 
-def _location(each: Annotation) -> dict[str, Any]:
+def _location(target: Target, place: Location | None) -> dict[str, Any]:
     """Return the place in a file, and the object, of which one is known."""
     found: dict[str, Any] = {}
-    if each.file:
+    if place:
         found["physicalLocation"] = {
-            "artifactLocation": {"uri": _uri(each.file)},
-            "region": {"startLine": each.line, "startColumn": each.column},
+            "artifactLocation": {"uri": _uri(place.file)},
+            "region": {"startLine": place.line or 1, "startColumn": place.column or 1},
         }
-    if each.subject:
-        found["logicalLocations"] = [{"fullyQualifiedName": each.subject, "kind": "object"}]
+    if target.reference:
+        found["logicalLocations"] = [{"fullyQualifiedName": target.title, "kind": "object"}]
     return found
 
 
@@ -101,16 +83,17 @@ def _uri(file: str) -> str:
     return path.as_uri() if path.is_absolute() else quote(path.as_posix(), errors="surrogateescape")
 
 
-def markdown(found: Sequence[Annotation], tool: str, summary: str, language: Language) -> str:
-    """Return a summary for a job or a pull request: a line, and a table of the first findings."""
-    lines = [f"### {tool}", "", summary]
+def markdown(report: Report) -> str:
+    """Return a summary for a job or a pull request: its lines, and a table of the first findings."""
+    found, language = list(_located(report)), report.language
+    lines = [f"### {report.tool}", "", report.summary, *report.notes]
     if found:
         columns = [heading(name, language) for name in ("level", "source", "finding", "rule")]
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for each in found[:_MOST_ROWS]:
-        level = LEVELS[each.level].in_language(language)
-        source = f"{each.file}:{each.line}" if each.file else each.subject
-        cells = (level, source, each.text, each.code)
+    for target, finding, place in found[:_MOST_ROWS]:
+        level = LEVELS[finding.level].in_language(language)
+        source = f"{place.file}:{place.line or 1}" if place else target.title
+        cells = (level, source, _text(target, finding), finding.code)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if len(found) > _MOST_ROWS:
         lines += ["", MORE_FINDINGS.in_language(language).format(count=len(found) - _MOST_ROWS)]
@@ -122,3 +105,16 @@ def _cell(text: str) -> str:
     for character in "\\`*_[]|~#":
         text = text.replace(character, f"\\{character}")
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;").replace("\n", "<br>")
+
+
+def _located(report: Report) -> Iterator[tuple[Target, Finding, Location | None]]:
+    """Yield the findings of which the summary does not say everything, each with its place in a file."""
+    for target in report.targets:
+        for finding in target.findings:
+            if not finding.in_summary:
+                yield target, finding, finding.place or target.place
+
+
+def _text(target: Target, finding: Finding) -> str:
+    """Return the object and the message, with control characters escaped."""
+    return printable(": ".join(filter(None, (target.title, finding.message))), "\n")

@@ -21,7 +21,7 @@ from webhook.cli.report.html_page import (
     row_heading,
     table,
 )
-from webhook.cli.report.report_model import SEVERITIES, Evaluated, Report
+from webhook.cli.report.model import DENY, EFFECTS, NOT_CHECKED, WARN, Report
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import ACTIONS
 
@@ -75,15 +75,18 @@ class _Row(NamedTuple):
     message: str
 
 
-def html(report: Report, tables: Sequence[Table]) -> str:
-    """Return an HTML document. tables: the compatibility of the nodes."""
+def html(report: Report) -> str:
+    """Return an HTML document."""
     language = report.language
-    denied = {each.team for each in report.objects if not each.allowed}
+    denied, warned, unchecked = (
+        {each.team for each in report.targets if each.messages(effect)}
+        for effect in (DENY, WARN, NOT_CHECKED)
+    )
     numbers = {
-        _EVALUATED: len({each.team for each in report.objects}),
+        _EVALUATED: len({each.team for each in report.targets}),
         _DENIED: len(denied),
-        _WARNED: len({each.team for each in report.objects if _warns(each)} - denied),
-        _PARTLY: len({each.team for each in report.objects if each.not_checked}),
+        _WARNED: len(warned - denied),
+        _PARTLY: len(unchecked),
     }
     counts = [
         element("li", element("strong", str(number)), label.in_language(language))
@@ -94,14 +97,10 @@ def html(report: Report, tables: Sequence[Table]) -> str:
         Section("fixes", _FIXES.in_language(language), list(_fixes(report))),
         Section("findings", _FINDINGS.in_language(language), list(_findings(report))),
         Section("not-checked", _NOT_CHECKED.in_language(language), list(_not_checked(report))),
-        Section("matrix", _MATRIX.in_language(language), list(_matrix(tables, language))),
+        Section("matrix", _MATRIX.in_language(language), list(_matrix(report.tables, language))),
         Section("sources", _SOURCES.in_language(language), list(_sources(report))),
     ]
-    return page(report.title, language, introduction, sections)
-
-
-def _warns(each: Evaluated) -> bool:
-    return any(found.action == "warn" for found in each.findings)
+    return page(report.title, language, introduction, sections).rstrip("\n")
 
 
 def _fixes(report: Report) -> Iterator[Html]:
@@ -126,12 +125,14 @@ def _findings(report: Report) -> Iterator[Html]:
     language = report.language
     headings = [each.in_language(language) for each in (_OWNER, _ACTION, _OBJECTS, _RULE, _FINDING)]
     empty = True
-    for namespace, objects in report.by_namespace().items():
+    for namespace, targets in report.by_namespace().items():
         counted = Counter(
             row
-            for each in objects
+            for each in targets
             for row in dict.fromkeys(
-                _Row(found.action, each.owner, found.rule, found.message) for found in each.findings
+                _Row(found.effect, each.owner, found.rule, found.message)
+                for found in each.findings
+                if found.effect != NOT_CHECKED
             )
         )
         if not counted:
@@ -146,7 +147,7 @@ def _findings(report: Report) -> Iterator[Html]:
                 message_cell(row.message),
             ]
             for row, number in sorted(
-                counted.items(), key=lambda item: (SEVERITIES.index(item[0].action), item[0][1:])
+                counted.items(), key=lambda item: (EFFECTS.index(item[0].action), item[0][1:])
             )
         ]
         yield element("h3", _IN_NAMESPACE.in_language(language).format(namespace=namespace))

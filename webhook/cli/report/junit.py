@@ -1,69 +1,78 @@
-"""Objects as test cases, in JUnit XML for CI systems."""
+"""What was checked as test cases, in JUnit XML for CI systems."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 from rules.text.printable import printable
+from webhook.cli.report.model import DENY, NOT_CHECKED, WARN, Report, Target
 
 
-class Case(NamedTuple):
-    """An object. suite: its file or namespace. place: file and line, or the namespace.
-
-    denied: why it is denied; empty if it is admitted. not_checked: what nothing is known of.
-    """
-
-    suite: str
-    place: str
-    name: str
-    denied: tuple[str, ...] = ()
-    warned: tuple[str, ...] = ()
-    not_checked: tuple[str, ...] = ()
-
-
-def junit(cases: Iterable[Case], tool: str) -> str:
-    """Return JUnit XML with a suite for each file or namespace.
+def junit(report: Report) -> str:
+    """Return JUnit XML with a suite for each file or namespace, and a case for each object.
 
     A denied object is a failure; one of which something was not checked is skipped, never passed; warnings
     are its output.
     """
-    suites: defaultdict[str, list[Case]] = defaultdict(list)
-    for each in cases:
-        suites[each.suite].append(each)
-    root = ET.Element("testsuites", _counts([case for those in suites.values() for case in those], tool))
+    suites: defaultdict[str, list[Target]] = defaultdict(list)
+    for target in report.targets:
+        suites[target.place.file if target.place else target.namespace].append(target)
+    root = ET.Element("testsuites", _counts(report.tool, report.targets))
     del root.attrib["skipped"]
-    for suite, those in suites.items():
-        element = ET.SubElement(root, "testsuite", _counts(those, suite))
-        for case in those:
-            _add(element, case)
+    for name, targets in suites.items():
+        suite = ET.SubElement(root, "testsuite", _counts(name, targets))
+        for target in targets:
+            _add_object(suite, target)
+    return xml(root)
+
+
+def junit_of_files(report: Report) -> str:
+    """Return JUnit XML with a case for each file: errors are failures, warnings are output."""
+    failed = sum(bool(target.messages(DENY)) for target in report.targets)
+    facts = {"name": report.tool, "tests": str(len(report.targets)), "failures": str(failed)}
+    suite = ET.Element("testsuite", facts)
+    for target in report.targets:
+        case = ET.SubElement(
+            suite, "testcase", name=str(target.place), classname=report.tool.replace(" ", ".")
+        )
+        for finding in target.findings:
+            line = f"{finding.place}: {finding.message}"
+            if finding.effect == DENY:
+                ET.SubElement(case, "failure", type=finding.code, message=finding.message).text = line
+            else:
+                ET.SubElement(case, "system-out").text = line
+    return xml(suite)
+
+
+def xml(root: ET.Element) -> str:
+    """Return an XML document with an element in a line, and without the characters that XML cannot have."""
+    for element in root.iter():
+        element.text = element.text and printable(element.text, "\n")
+        for name, value in element.items():
+            element.set(name, printable(value, "\n"))
     ET.indent(root)
     return ET.tostring(root, encoding="unicode", xml_declaration=True)
 
 
-def _counts(cases: list[Case], name: str) -> dict[str, str]:
-    skipped = sum(bool(case.not_checked and not case.denied) for case in cases)
-    numbers = {"tests": len(cases), "failures": sum(bool(case.denied) for case in cases), "errors": 0}
-    counts = numbers | {"skipped": skipped}
-    return {"name": _text(name)} | {key: str(number) for key, number in counts.items()}
+def _counts(name: str, targets: Sequence[Target]) -> dict[str, str]:
+    failed = sum(bool(each.messages(DENY)) for each in targets)
+    skipped = sum(bool(each.messages(NOT_CHECKED) and not each.messages(DENY)) for each in targets)
+    counts = {"tests": len(targets), "failures": failed, "errors": 0, "skipped": skipped}
+    return {"name": name} | {key: str(number) for key, number in counts.items()}
 
 
-def _add(suite: ET.Element, case: Case) -> None:
-    element = ET.SubElement(suite, "testcase", name=_text(case.name), classname=_text(case.place))
-    output = [f"warning: {each}" for each in case.warned]
-    if case.denied:
-        first, *_ = case.denied[0].splitlines() or [""]
-        failure = ET.SubElement(element, "failure", type="deny", message=_text(first))
-        failure.text = _text("\n".join(case.denied))
-        output += [f"not checked: {each}" for each in case.not_checked]
-    elif case.not_checked:
-        ET.SubElement(element, "skipped", message=_text("; ".join(case.not_checked)))
+def _add_object(suite: ET.Element, target: Target) -> None:
+    place = target.place or f"{target.namespace}.{target.reference['kind']}"
+    case = ET.SubElement(suite, "testcase", name=target.title, classname=str(place))
+    denied, unchecked = target.messages(DENY), target.messages(NOT_CHECKED)
+    output = [f"warning: {message}" for message in target.messages(WARN)]
+    if denied:
+        failure = ET.SubElement(case, "failure", type="deny", message=denied[0].partition("\n")[0])
+        failure.text = "\n".join(denied)
+        output += [f"not checked: {message}" for message in unchecked]
+    elif unchecked:
+        ET.SubElement(case, "skipped", message="; ".join(unchecked))
     if output:
-        ET.SubElement(element, "system-out").text = _text("\n".join(output))
-
-
-def _text(text: str) -> str:
-    """Return a text without the characters that XML cannot have."""
-    return printable(text, "\n")
+        ET.SubElement(case, "system-out").text = "\n".join(output)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
 from rules.text.i18n import Text
-from webhook.cli.report.report_model import Evaluated, Finding, Report
+from webhook.cli.report.model import DENY, DRYRUN, NOT_CHECKED, WARN, Report, Target
 
 NAME: Final = "gpugate"
 OPEN_REPORTS: Final = "openreports.io/v1alpha1"
@@ -20,7 +20,7 @@ _POLICY_REPORTS: Final = "wgpolicyk8s.io/v1alpha2"
 LABELS: Final = {"app.kubernetes.io/managed-by": NAME}
 # Results of a report: most severe first, so that the others are left out.
 _OUTCOMES: Final = ("fail", "warn", "error", "skip", "pass")
-_OF_ACTIONS: Final = {"deny": "fail", "warn": "warn", "dryrun": "skip"}
+_OF_EFFECTS: Final = {DENY: "fail", WARN: "warn", DRYRUN: "skip", NOT_CHECKED: "skip"}
 _SEVERITIES: Final = {"fail": "high", "warn": "medium"}
 # Bytes of the results of one report in JSON. etcd accepts 1.5 MiB for a request by default
 # (https://etcd.io/docs/v3.5/dev-guide/limit/); metadata and managed fields need the rest.
@@ -42,8 +42,8 @@ def policy_reports(report: Report) -> list[dict[str, Any]]:
             "summary": _summary(results),
             "results": results,
         }
-        for namespace, objects in report.by_namespace().items()
-        for results in [[result for each in objects for result in _results(each, "source")]]
+        for namespace, targets in report.by_namespace().items()
+        for results in [[result for each in targets for result in _results(each, "source")]]
     ]
 
 
@@ -53,8 +53,8 @@ def open_reports(report: Report) -> list[dict[str, Any]]:
     It has no times: a Report of the same facts is the same object, and applying it again writes nothing.
     """
     found = []
-    for namespace, objects in report.by_namespace().items():
-        results = [result for each in objects for result in _results(each, "severity")]
+    for namespace, targets in report.by_namespace().items():
+        results = [result for each in targets for result in _results(each, "severity")]
         results.sort(key=lambda result: _OUTCOMES.index(result["result"]))
         if results:
             found.append(
@@ -78,28 +78,20 @@ def _summary(results: Sequence[dict[str, Any]]) -> dict[str, int]:
     }
 
 
-def _results(each: Evaluated, shape: Literal["source", "severity"]) -> Iterator[dict[str, Any]]:
-    """Yield the results of an object: findings, or rules that pass, and what is not checked."""
-    subject = {"apiVersion": each.api_version, "kind": each.kind, "namespace": each.namespace}
-    subject |= {"name": each.name} | ({"uid": each.uid} if each.uid else {})
+def _results(target: Target, shape: Literal["source", "severity"]) -> Iterator[dict[str, Any]]:
+    """Yield the results of an object: the rules that pass, findings, and what is not checked."""
 
     def result(policy: str, outcome: str, **details: Any) -> dict[str, Any]:
-        made = {"policy": policy, "result": outcome, "resources": [subject], **details}
+        made = {"policy": policy, "result": outcome, "resources": [dict(target.reference)], **details}
         if shape == "source":
             return {"source": NAME, **made}
         return made | ({"severity": _SEVERITIES[outcome]} if outcome in _SEVERITIES else {})
 
-    for found in each.findings:
-        yield result(found.rule or NAME, _OF_ACTIONS[found.action], **_details(found))
-    for rule in each.passed:
+    for rule in target.passed:
         yield result(rule, "pass")
-    for line in each.not_checked:
-        yield result(NAME, "skip", message=line)
-
-
-def _details(found: Finding) -> dict[str, Any]:
-    details: dict[str, Any] = {"message": found.message}
-    return details | ({"properties": {"basis": found.basis}} if found.basis else {})
+    for finding in target.findings:
+        details = {"properties": {"basis": finding.basis}} if finding.basis else {}
+        yield result(finding.rule or NAME, _OF_EFFECTS[finding.effect], message=finding.message, **details)
 
 
 def _bounded(results: list[dict[str, Any]], report: Report) -> list[dict[str, Any]]:

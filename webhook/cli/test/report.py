@@ -11,6 +11,7 @@ import click
 
 from rules import Language, RuleError
 from rules.text.printable import printable, printable_json
+from webhook.cli.report.junit import xml
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import (
     FAILED,
@@ -147,8 +148,7 @@ def junit_of(files: Sequence[FileResult]) -> str:
         for error in each.errors:
             case = _testcase(suite, error.location.file, error.path or "document", error.location.line, 0)
             ET.SubElement(case, "error", type="error", message=error.message).text = str(error)
-    ET.indent(suites)
-    return ET.tostring(suites, encoding="unicode", xml_declaration=True)
+    return xml(suites)
 
 
 def _testcase(suite: ET.Element, file: str, name: str, line: int, seconds: float) -> ET.Element:

@@ -1,0 +1,173 @@
+"""What a report has, whichever its format: what was checked, what is wrong with it, and what is unknown."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from rules import Decision, Language, Violation
+from rules.model.certainty import Certainty
+from rules.model.decision import cause_of
+from rules.text.i18n import Text
+from rules.text.yaml_document import Location
+from webhook.cli.inputs.not_checked import not_checked_line
+from webhook.cli.matrix.matrix import Table
+
+DENY: Final = "deny"
+WARN: Final = "warn"
+DRYRUN: Final = "dryrun"
+NOT_CHECKED: Final = "not checked"
+# Effects of findings, most severe first.
+EFFECTS: Final = (DENY, WARN, DRYRUN, NOT_CHECKED)
+# The words of linters and CI systems for the effects.
+_LEVELS: Final = {DENY: "error", WARN: "warning", DRYRUN: "notice", NOT_CHECKED: "notice"}
+_CODES: Final = {WARN: "warning", NOT_CHECKED: "not-checked"}
+
+
+class Finding(NamedTuple):
+    """What is wrong, or what is not checked, of which nothing is known.
+
+    effect: one of EFFECTS. rule: the rule that finds it, or the code of a mistake in a file; may be empty.
+    message: what is wrong and what to do. cause: what is wrong without container and path, which objects with
+    the same fault share. fix: what to do. basis: what it rests on, see Basis; a warning may have none. place:
+    in a file, if it is not that of the target. in_summary: the summary says it of all targets at once, so
+    that no line of a file is marked.
+    """
+
+    effect: str
+    rule: str
+    message: str
+    cause: str = ""
+    fix: str = ""
+    basis: str = ""
+    certainty: Certainty = Certainty.LIKELY
+    place: Location | None = None
+    in_summary: bool = False
+
+    @classmethod
+    def of(cls, violation: Violation) -> Finding:
+        """Return the finding of a violation."""
+        return cls(
+            violation.action.value,
+            violation.rule,
+            violation.message,
+            cause_of(violation),
+            violation.fix,
+            violation.basis.value,
+            violation.certainty,
+        )
+
+    @property
+    def level(self) -> str:
+        """The effect in the words of linters: error, warning or notice."""
+        return _LEVELS[self.effect]
+
+    @property
+    def code(self) -> str:
+        """The rule, or else a word for the effect."""
+        return self.rule or _CODES[self.effect]
+
+
+def not_checked(
+    decision: Decision, language: Language, in_summary: Collection[Text] = ()
+) -> tuple[Finding, ...]:
+    """Return what a decision did not check. in_summary: reasons that the summary of the report has."""
+    return tuple(
+        Finding(NOT_CHECKED, "", not_checked_line(each, language), in_summary=each.reason in in_summary)
+        for each in decision.not_checked
+    )
+
+
+def place_of(source: str) -> Location | None:
+    """Return a place that is given as file:line; None for an object of a cluster, which has no source."""
+    file, _, line = source.rpartition(":")
+    return Location(file, int(line)) if file else None
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What was checked: an object or a file.
+
+    title: kind, namespace and name of an object; empty for a file. place: in a file; None for an object of a
+    cluster. passed: the rules that found nothing. owner: the object to change, as kind/name. reference: the
+    ObjectReference of Kubernetes, if the object may be one of a cluster.
+    """
+
+    title: str
+    place: Location | None = None
+    findings: tuple[Finding, ...] = ()
+    passed: tuple[str, ...] = ()
+    owner: str = ""
+    reference: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def namespace(self) -> str:
+        """Namespace of an object that may be one of a cluster."""
+        return self.reference.get("namespace", "")
+
+    @property
+    def team(self) -> tuple[str, str]:
+        """Namespace and owner: who changes it."""
+        return self.namespace, self.owner
+
+    def messages(self, effect: str) -> list[str]:
+        """Return the messages of the findings with an effect."""
+        return [each.message for each in self.findings if each.effect == effect]
+
+
+class Fix(NamedTuple):
+    """What to do, the owners that it frees, and those that need another fix, too."""
+
+    rule: str
+    text: str
+    frees: int
+    helps: int
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """What a command has checked, and what it was checked with.
+
+    tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
+    each with its description; empty: those that the findings have. title, facts and tables are of a page:
+    facts on the rules and nodes by their headings, and the compatibility of the nodes.
+    """
+
+    tool: str
+    summary: str
+    language: Language
+    targets: tuple[Target, ...]
+    notes: tuple[str, ...] = ()
+    codes: Mapping[str, str] = field(default_factory=dict)
+    title: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    tables: Sequence[Table] = ()
+
+    def by_namespace(self) -> dict[str, list[Target]]:
+        """Return the objects of each namespace, in the order of the names."""
+        found: defaultdict[str, list[Target]] = defaultdict(list)
+        for target in sorted(self.targets, key=lambda target: target.namespace):
+            found[target.namespace].append(target)
+        return found
+
+    def fixes(self) -> list[Fix]:
+        """Return what to do about denials: what frees most owners first.
+
+        A fix frees an owner if all denials of all its objects have this one fix.
+        """
+        needed: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+        for target in self.targets:
+            for finding in target.findings:
+                if finding.effect == DENY:
+                    needed[target.team].add((finding.rule, finding.fix or finding.cause))
+        alone = Counter(fix for fixes in needed.values() if len(fixes) == 1 for fix in fixes)
+        helping = Counter(fix for fixes in needed.values() if len(fixes) > 1 for fix in fixes)
+        fixes = [Fix(*fix, alone[fix], helping[fix]) for fix in {**alone, **helping}]
+        return sorted(fixes, key=lambda fix: (-fix.frees, -fix.helps, fix))
+
+    def not_checked(self) -> dict[str, int]:
+        """Return what was not checked, with the number of objects, most objects first."""
+        found = Counter(line for each in self.targets for line in set(each.messages(NOT_CHECKED)))
+        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
