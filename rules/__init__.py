@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from rules.model.workload_kinds import Workloads as Workloads
     from rules.nodes.devices.state import Claims as Claims
     from rules.nodes.inventory import Inventory as Inventory
+    from rules.nodes.inventory_document import inventory_of as inventory_of
     from rules.nodes.node_row import InventoryError as InventoryError
     from rules.schema.config_map import DEFAULT_NAMESPACE as DEFAULT_NAMESPACE
     from rules.schema.config_map import Loaded as Loaded
@@ -38,6 +39,7 @@ _MODULES: Final = {
     "Decision": "model.decision",
     "Inventory": "nodes.inventory",
     "InventoryError": "nodes.node_row",
+    "inventory_of": "nodes.inventory_document",
     "Language": "text.i18n",
     "Loaded": "schema.config_map",
     "ObjectError": "kube.json_patch",

@@ -50,7 +50,7 @@ class Prospects:
     def __init__(self, pools: Iterable[NodePool] = ()) -> None:
         self.pools = tuple(each for each in pools if each.can_scale)
         # The name of a node is its position, which no nodeName can be.
-        self._nodes = Inventory.of([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
+        self._nodes = Inventory().with_node([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
         self.of_any_amount = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
         self._opened = [(1 << at, each.open) for at, each in enumerate(self.pools) if each.open]
         self._results = bounded_cache(self._evaluate, _REMEMBERED, _is_short)

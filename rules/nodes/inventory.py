@@ -14,14 +14,11 @@ from typing import Any, Final
 from rules.kube.tolerations import Taint, tolerates
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.devices.devices import facts_of
-from rules.nodes.devices.state import DRA_KINDS, NO_DRA, DraState, dra_state
+from rules.nodes.devices.state import NO_DRA, DraState
 from rules.nodes.gpu_operator import (
-    CLUSTER_POLICY,
     GpuOperator,
     managed_label,
-    read_operator,
     runtime_on,
-    toolkit_daemon_set,
 )
 from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, pool_labels
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
@@ -30,15 +27,12 @@ from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
 from rules.nodes.node_row import (
     ANY,
-    NODE,
     NodeRow,
     NodeState,
-    kind_of,
     objects_of,
     read_node,
     returning_resources,
 )
-from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, declared_pools
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
@@ -79,10 +73,11 @@ class NodeClass:
 class Inventory:
     """The nodes of a cluster, immutable; a change returns a new inventory that shares the unchanged parts.
 
-    Made by `Inventory.of`. everything: the set of all nodes. labels: the index of their labels. What a label
-    means is a parameter of queries (LabelNames), because rules change independently of nodes. declared: the
-    nodes that an autoscaler may add, as far as the cluster tells. dra: devices and claims. operator: the
-    settings of GPU Operator. source: the files that the nodes are from, for messages; empty: a cluster.
+    Empty at first; `inventory_document.inventory_of` makes one of a document. everything: the set of all
+    nodes. labels: the index of their labels. What a label means is a parameter of queries (LabelNames),
+    because rules change independently of nodes. declared: the nodes that an autoscaler may add, as far as
+    the cluster tells. dra: devices and claims. operator: the settings of GPU Operator. source: the files
+    that the nodes are from, for messages; empty: a cluster.
     """
 
     __slots__ = (
@@ -110,36 +105,14 @@ class Inventory:
         self.source = ""
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
-    @classmethod
-    def of(cls, document: object) -> Inventory:
-        """Return the inventory of a document, as read from JSON or YAML.
-
-        document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, settings of GPU
-        Operator, or a List or list of them. If several nodes have the same name, the last one is used. Raises
-        InventoryError for anything else.
-        """
-        nodes: list[tuple[Mapping[str, Any], str]] = []
-        others: dict[str, list[Mapping[str, Any]]] = {}
-        for each, path in objects_of(document, "document"):
-            if (kind := kind_of(each, path)) == NODE:
-                nodes.append((each, path))
-            else:
-                others.setdefault(kind, []).append(each)
-        dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
-        empty = Inventory()
-        operator = (others.pop(kind, []) for kind in (CLUSTER_POLICY, toolkit_daemon_set()))
-        empty.operator = read_operator(*operator)
-        after = empty._with_nodes(nodes).with_pools(declared_pools(others))
-        return after.with_dra(dra_state(dra)) if dra else after
-
     def with_node(self, document: object) -> Inventory:
         """Return an inventory with a Node added or replaced; this inventory if nothing changes.
 
         document: a Node, or a List or list of them; several at once take less time. Raises InventoryError.
         """
-        return self._with_nodes(objects_of(document, "document"))
+        return self.with_nodes(objects_of(document, "document"))
 
-    def _with_nodes(self, nodes: Iterable[tuple[Mapping[str, Any], str]]) -> Inventory:
+    def with_nodes(self, nodes: Iterable[tuple[Mapping[str, Any], str]]) -> Inventory:
         """Return an inventory with Nodes added or replaced, each with its path in a document."""
         pool: dict[Fact, Fact] = {}
         rows = {row.name: row for row in (self._row(*each, pool) for each in nodes)}
@@ -296,7 +269,7 @@ class Inventory:
     def undeclared(self) -> bool:
         """Whether there may be nodes with GPUs of which nothing is known."""
         known = self.declared
-        if known.signs or (self._labelled_by_autoscaler and KARPENTER not in known.listed):
+        if known.signs or (self._labelled_by_autoscaler and not known.lists_karpenter):
             return True
         return any(map(facts_of, self.dra.devices.elsewhere))  # GPUs of no node, as over a network
 
@@ -311,7 +284,7 @@ class Inventory:
         A file of nodes does not tell: the status of cluster-autoscaler is another object. The pools that only
         an autoscaler has are known, or their autoscaler is a sign of unknown nodes by itself.
         """
-        if AUTOSCALER_STATUS.name in self.declared.listed:
+        if self.declared.lists_autoscaler_status:
             return False
         return any(self.labels.having(key) for key in pool_labels() if key not in autoscaler_labels())
 

@@ -9,6 +9,21 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
 
 
+class AutoscalerStatus(NamedTuple):
+    """The object by which cluster-autoscaler reports its state.
+
+    Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
+    """
+
+    kind: str
+    namespace: str
+    name: str
+
+
+AUTOSCALER_STATUS: Final = AutoscalerStatus("ConfigMap", "kube-system", "cluster-autoscaler-status")
+KARPENTER: Final = "NodePool"
+
+
 class NodePool(NamedTuple):
     """One kind of node that an autoscaler may add; what is not declared is unknown.
 
@@ -48,3 +63,13 @@ class DeclaredPools(NamedTuple):
     def autoscaled(self) -> bool:
         """Whether an autoscaler may add nodes."""
         return bool(self.signs or any(each.can_scale and each.kind != _FLAVOR for each in self.pools))
+
+    @property
+    def lists_karpenter(self) -> bool:
+        """Whether all of Karpenter's NodePools are known."""
+        return KARPENTER in self.listed
+
+    @property
+    def lists_autoscaler_status(self) -> bool:
+        """Whether it is known whether cluster-autoscaler runs."""
+        return AUTOSCALER_STATUS.name in self.listed

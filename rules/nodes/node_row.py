@@ -1,30 +1,18 @@
-"""One node as the inventory stores it, and the objects of an inventory's document, from JSON or YAML."""
+"""One node as the inventory stores it, read from a Node: its labels and its state."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from typing import Any, Final, NamedTuple
 
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.kube.tolerations import Taint, read_taints
-from rules.nodes.devices.state import DRA_KINDS, GROUP
-from rules.nodes.gpu_operator import CLUSTER_POLICY, DAEMON_SET, toolkit_daemon_set
-from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.label_families import gpu_labels, gpu_resource_domains, tell_driver
 from rules.nodes.label_index import Fact
 from rules.nodes.node_capabilities import NodeReader, Problem
-from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS
 from rules.nodes.runtime_modes import HostRuntime, host_runtime
 
 NODE: Final = "Node"
-# The kinds of objects, with their API groups.
-_KINDS: Final = {
-    NODE: "",
-    **{each.kind: each.group for each in POOL_KINDS},
-    **dict.fromkeys(DRA_KINDS, GROUP),
-    CLUSTER_POLICY: GPU_OPERATOR,
-}
 
 
 class InventoryError(ValueError):
@@ -44,25 +32,6 @@ def objects_of(document: object, path: str) -> Iterator[tuple[Mapping[str, Any],
             yield from objects_of(item, f"{path}[{at}]")
     else:
         raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
-
-
-@cache
-def _named() -> dict[str, str]:
-    """Return the kinds of which only one object is read, with its name, which stands for the kind."""
-    return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
-
-
-def kind_of(found: Mapping[str, Any], path: str) -> str:
-    """Return the kind of an object of an inventory. Raises InventoryError for any other."""
-    kind, named = found.get("kind", NODE), _named()
-    if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
-        return named[kind]
-    if kind not in _KINDS:
-        raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
-    group, version = _KINDS[kind], str(found.get("apiVersion", ""))
-    if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
-        raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
-    return str(kind)
 
 
 def mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any]:

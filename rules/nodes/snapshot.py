@@ -11,8 +11,9 @@ from typing import Any, Final, NamedTuple
 from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
 from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables, toolkit_daemon_set
 from rules.nodes.inventory import INSTANCE_TYPE
+from rules.nodes.inventory_document import kind_of
 from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
-from rules.nodes.node_row import NODE, NodeRow, kind_of, objects_of, read_node
+from rules.nodes.node_row import NODE, NodeRow, objects_of, read_node
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.nodes.pools.cluster_api import LABELS_ANNOTATION, read_annotations
 from rules.nodes.runtime_modes import NODE_INFO, host_labels
@@ -84,7 +85,7 @@ class CopiedObjects(NamedTuple):
 def snapshot(
     document: object, anonymize: Iterable[str] = (), labels: Iterable[LabelNames] = (LabelNames(),)
 ) -> CopiedObjects:
-    """Return the snapshot of a document that `Inventory.of` accepts. Raises InventoryError for others.
+    """Return the snapshot of a document that `inventory_of` accepts. Raises InventoryError for others.
 
     Decisions on pods that select no replaced value are the same. Nodes are numbered in their order, and equal
     values become equal ones. Values are replaced of the hostname, of labels that are the name of their node,

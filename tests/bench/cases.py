@@ -14,6 +14,7 @@ import yaml
 from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded
 from rules.schema.loader import load_rules
 from tests.support.builders import exemption, resource_rule
@@ -271,7 +272,7 @@ def node_of(number: int) -> dict[str, Any]:
 @cache
 def cluster(size: int) -> Inventory:
     """Return the inventory of so many nodes."""
-    return Inventory.of([node_of(number) for number in range(size)])
+    return inventory_of([node_of(number) for number in range(size)])
 
 
 @cache
@@ -283,4 +284,4 @@ def device_cluster(size: int) -> Inventory:
         document = node_of(10 * number + 9)  # without GPUs of a device plugin
         document["metadata"]["labels"]["pool"] = f"pool-{kind}"
         objects += [document, gpus_of(document["metadata"]["name"], *_DRA_KINDS[kind], DEVICES)]
-    return Inventory.of(objects)
+    return inventory_of(objects)

@@ -13,6 +13,7 @@ import msgspec
 
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_selector import candidates
 from rules.schema.config_map import Loaded
 from rules.schema.loader import load_rules
@@ -122,7 +123,7 @@ def _memory_kb(nodes: int) -> float:
     """Return the kilobytes of an inventory, as counted by Python's allocator."""
     gc.collect()
     tracemalloc.start()
-    inventory = Inventory.of([node_of(number) for number in range(nodes)])
+    inventory = inventory_of([node_of(number) for number in range(nodes)])
     gc.collect()
     kilobytes = tracemalloc.get_traced_memory()[0] / 1e3
     tracemalloc.stop()

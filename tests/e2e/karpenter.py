@@ -15,7 +15,7 @@ from kubernetes.client import CoreV1Api
 from kubernetes.client.exceptions import ApiException
 
 from certs.kubernetes_api import Conflict, NotFound
-from rules import Inventory
+from rules.nodes.inventory_document import inventory_of
 from tests.e2e.assets import build
 from tests.e2e.daemon import Daemon, reserve_port
 from webhook.cluster.client import ClusterApi
@@ -270,7 +270,7 @@ class Record(_Watching):
 
     def _read(self, node: Object) -> None:
         labels = node["metadata"].get("labels", {}).items()
-        unreadable = {(each.key, each.value) for each in Inventory.of(node).problems()}
+        unreadable = {(each.key, each.value) for each in inventory_of(node).problems()}
         self._unexpected |= unreadable | {label for label in labels if label[0].startswith(_GPU_LABELS)}
 
     def _on_event(self, event: Object) -> None:

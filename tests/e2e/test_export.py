@@ -184,9 +184,7 @@ def test_policies_have_the_same_decisions_and_defaults_as_the_rules(
 ) -> None:
     """The same pods are denied, and the others get the same resources."""
     pod = _pod(asked, init=init)
-    decision = decide(
-        Snapshot(policy, Inventory.of([])), AdmissionRequest("CREATE", "", "Pod", "exported", pod)
-    )
+    decision = decide(Snapshot(policy, Inventory()), AdmissionRequest("CREATE", "", "Pod", "exported", pod))
     stored, message = _created(control_plane, pod)
 
     assert decision.allowed == (stored is not None), message

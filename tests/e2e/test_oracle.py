@@ -21,7 +21,7 @@ from rules.kube.names import is_extended_resource
 from rules.kube.pod import expand
 from rules.kube.quantity import MAX_QUANTITY, QuantityError, parse_quantity
 from rules.nodes.devices.selectors import Match, compile_selector
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_selector import candidates
 from tests.e2e.cluster import assets
 from tests.rules.nodes.devices.test_selectors import ATTRIBUTES, CAPACITY, DRIVER, OWN, RESULTS, kind
@@ -144,7 +144,7 @@ def test_the_candidates_of_a_pod_are_those_of_the_scheduler(
 ) -> None:
     """If the API server can decode it."""
     theirs = oracle(spec=spec, nodes=cluster)
-    inventory = Inventory.of(cluster)
+    inventory = inventory_of(cluster)
 
     assert theirs is None or set(inventory.names(candidates(inventory, spec))) == set(theirs)
 

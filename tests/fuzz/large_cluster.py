@@ -9,6 +9,7 @@ from typing import Any, Final
 from rules.decision.policy import Policy, compile_policy
 from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language
 from tests.bench.cases import builtin
 from tests.support.builders import exemption, injection_rule, loaded
@@ -90,7 +91,7 @@ def nodes() -> list[dict[str, Any]]:
 @cache
 def inventory(number: int) -> Inventory:
     """Return the cluster; number: 1 for one with devices of DRA, too."""
-    return Inventory.of([*nodes(), *(_with_devices() if number else ())])
+    return inventory_of([*nodes(), *(_with_devices() if number else ())])
 
 
 @cache

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import jsonpatch
 import yaml
 
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
@@ -94,4 +94,4 @@ def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
 def _gate() -> AdmissionHandler:
     """Return a handler with the built-in rules and the nodes of the documentation."""
     nodes = yaml.safe_load((TESTS.parent / "docs/compatibility/nodes.yaml").read_text("utf-8"))
-    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of(nodes["items"]))
+    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=inventory_of(nodes["items"]))

@@ -43,7 +43,7 @@ _POD = {
         ]
     },
 }
-_NO_NODES = Inventory.of([])
+_NO_NODES = Inventory()
 _NOW = 1_800_000_000.0
 # Rules in force, with which those of the text may conflict.
 _OTHERS = load_rules(

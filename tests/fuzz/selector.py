@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_selector import candidates
 from tests.fuzz.mutator import texts
 from tests.support import reference_selector as reference
@@ -29,7 +29,7 @@ _NODES = [
     }
     for at, labels in enumerate(_LABELS)
 ]
-_INVENTORY = Inventory.of(_NODES)
+_INVENTORY = inventory_of(_NODES)
 
 
 def seeds() -> Iterator[bytes]:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
 from rules.affinity.version_range import VersionRange
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES
@@ -56,7 +56,7 @@ def test_affinity_admits_exactly_the_nodes_that_were_admitted_before_and_satisfy
     cluster: list[reference.Node], spec: dict[str, Any], required: list[Any], rule_terms: list[Any] | None
 ) -> None:
     """A second injection changes nothing; the submitted pod is not modified."""
-    inventory = Inventory.of(cluster)
+    inventory = inventory_of(cluster)
     requirement = Requirement()
     for interval, (labels, _) in required:
         requirement &= Requirement.of_version(interval, labels, inventory)
@@ -112,7 +112,7 @@ def test_no_node_satisfies_two_terms_of_a_version(
     cluster: list[reference.Node], interval: VersionRange, chosen: Any
 ) -> None:
     """So preferred affinity gives every node the weight once."""
-    requirement = Requirement.of_version(interval, chosen[0], Inventory.of(cluster))
+    requirement = Requirement.of_version(interval, chosen[0], inventory_of(cluster))
     preferred = prefer({}, requirement, 10)
 
     for node in cluster:

@@ -16,7 +16,7 @@ from tests.laws.test_inventory_laws import (
     READY,
     clusters,
     facts,
-    inventory_of,
+    inventory_of_cluster,
     pod_of,
     policy_of,
     rules,
@@ -51,7 +51,7 @@ selecting_pods = st.builds(pod_of, selecting, st.lists(wishes, min_size=1, max_s
 def context_of(cluster: Cluster, rule: int) -> DecisionContext:
     """Return rules and nodes as a command has them."""
     quotas = Quotas(NO_CLUSTER, Language.EN)
-    return DecisionContext(policy_of(rule)[0], inventory_of(cluster), quotas, nodes_given=True)
+    return DecisionContext(policy_of(rule)[0], inventory_of_cluster(cluster), quotas, nodes_given=True)
 
 
 def audited(context: DecisionContext, document: dict[str, Any]) -> list[Finding]:
@@ -131,7 +131,7 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
 ) -> None:
     """From the same pod as a text."""
     pod = document | {"spec": document["spec"] | ({"nodeName": node} if node else {})}
-    policy, nodes = policy_of(rule)[0], inventory_of(cluster)
+    policy, nodes = policy_of(rule)[0], inventory_of_cluster(cluster)
     decision = decide(Snapshot(policy, nodes), request(pod, mutating=False))
     rule_set = RuleSet(compatibility=(policy_of(rule)[1],))
     session = Session({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))

@@ -17,6 +17,7 @@ from rules.decision.trace import explain
 from rules.kube.json_patch import ObjectError
 from rules.model.decision import AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.text import bounded_cache
 from tests.support.builders import (
     DEVICE,
@@ -254,7 +255,7 @@ def _with_empty_caches(texts: Iterable[str], values: dict[str, Any]) -> str:
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:
-    return Inventory.of([NODES[each] for each in numbers])
+    return inventory_of([NODES[each] for each in numbers])
 
 
 @pytest.mark.parametrize("field", FIELDS)
@@ -310,7 +311,7 @@ def test_a_decision_does_not_depend_on_when_nodes_were_evaluated(
 ) -> None:
     """Before each node that joins, changes or leaves, or only at the end."""
     rules, created = policy(*RULES), request(gpu_pod(cuda_image("12.0"), nodeSelector={"zone": "a"}))
-    evaluated = unused = Inventory.of(node("old", gfd("11.4", T4, zone="a")))
+    evaluated = unused = inventory_of(node("old", gfd("11.4", T4, zone="a")))
     for name, kind in changes:
         joining = node(name, gfd(*kind, zone="b")) if kind else None
         evaluated, unused = (

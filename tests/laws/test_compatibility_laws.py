@@ -12,7 +12,7 @@ from rules.cuda.tables import branch_of_cuda, cuda_of_branch
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.model.decision import Decision
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from tests.support import reference_selector as reference
 from tests.support.builders import container, patched, pod, policy, request
 from tests.support.laws import EXAMPLES
@@ -136,7 +136,7 @@ def names(nodes: list[reference.Node]) -> list[str]:
 
 def settled(rules: Policy, cluster: list[reference.Node], document: Any) -> tuple[Decision, Any]:
     """Return the decision and the stored pod, which is not changed or denied again."""
-    before, inventory = deepcopy(document), Inventory.of(cluster)
+    before, inventory = deepcopy(document), inventory_of(cluster)
     decision = decide(Snapshot(rules, inventory), request(document))
     assert before == document
     if not decision.allowed:
@@ -301,7 +301,7 @@ expressions = st.one_of(factors, groups, st.lists(groups, min_size=2, max_size=3
 
 def level_on(rules: Policy, node: reference.Node, document: Any) -> int:
     """Return the result for a cluster of this node: 0 compatible, 1 unknown, 2 denied."""
-    decision = decide(Snapshot(rules, Inventory.of(node)), request(document))
+    decision = decide(Snapshot(rules, inventory_of(node)), request(document))
     unknown = any("compatibility unknown" in warning for warning in decision.warnings)
     return 2 if not decision.allowed else 1 if unknown else 0
 

@@ -23,7 +23,7 @@ from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.decision import AdmissionRequest, Decision, Effect
 from rules.model.rule import POD_FIELDS, Action, RuleSet
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language
 from tests.support.builders import (
@@ -360,7 +360,7 @@ def _everything() -> Policy:
     )
 
 
-NODES = Inventory.of(
+NODES = inventory_of(
     [
         {
             "metadata": {

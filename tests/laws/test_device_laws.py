@@ -10,7 +10,7 @@ import pytest
 
 from rules.compatibility import claims, node_evaluation
 from rules.nodes.devices import devices, selectors
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_index import LabelIndex
 from tests.support.builders import pod
 from tests.support.dra_clusters import (
@@ -88,7 +88,7 @@ def test_a_decision_makes_no_more_evaluations_for_many_nodes_than_for_few(
         selectors._compiled.cache_clear()
         devices._facts.cache_clear()
         counted.numbers.clear()
-        inventory = Inventory.of(cluster(size))
+        inventory = inventory_of(cluster(size))
         numbers.append(counted.numbers.copy())
         found.append(judged(shipped(), inventory, PODS[case]))
         numbers.append(counted.numbers.copy())

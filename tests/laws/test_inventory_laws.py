@@ -15,6 +15,7 @@ from rules.kube.pod import Pod
 from rules.kube.tolerations import Taint
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 from rules.nodes.node_pool import DeclaredPools, NodePool
@@ -195,11 +196,11 @@ without_autoscaler = node_lists(labels).map(Cluster)
 with_pools = st.builds(Cluster, node_lists(karpenter_labels), pools, st.just(False), st.just(True))
 
 
-def inventory_of(cluster: Cluster) -> Inventory:
+def inventory_of_cluster(cluster: Cluster) -> Inventory:
     """Return the inventory of a cluster."""
     listed = frozenset({"NodePool"}) if cluster.listed else frozenset()
     signs = frozenset({"cluster-autoscaler-status"}) if cluster.signs else frozenset()
-    return Inventory.of(cluster.nodes).with_pools(DeclaredPools(tuple(cluster.pools), listed, signs))
+    return inventory_of(cluster.nodes).with_pools(DeclaredPools(tuple(cluster.pools), listed, signs))
 
 
 # Pods
@@ -299,7 +300,7 @@ def needs_of(rule: int, document: Any) -> Needs:
 
 def decided(rule: int, cluster: Cluster, document: Any, **fields: Any) -> Decision:
     """Return the decision on the creation of a pod."""
-    return decide(Snapshot(policy_of(rule)[0], inventory_of(cluster)), request(document, **fields))
+    return decide(Snapshot(policy_of(rule)[0], inventory_of_cluster(cluster)), request(document, **fields))
 
 
 def required_terms(document: Any) -> list[Any] | None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rules.decision.pipeline import Snapshot, decide
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.pools import POOL_KINDS, PoolKind
 from rules.nodes.snapshot import CopiedObjects, snapshot
 from tests.laws.test_inventory_laws import (
@@ -76,8 +76,8 @@ def test_a_snapshot_decides_as_the_original(nodes: list[Node], document: Any, ru
     """Result, patch, messages and warnings, if the pod names nodes as the snapshot does."""
     policy, copied = policy_of(rule)[0], snapshot(nodes)
     names = dict(copied.names)
-    original = decide(Snapshot(policy, Inventory.of(nodes)), request(document))
-    decided = decide(Snapshot(policy, Inventory.of(copied.items)), request(naming(document, names)))
+    original = decide(Snapshot(policy, inventory_of(nodes)), request(document))
+    decided = decide(Snapshot(policy, inventory_of(copied.items)), request(naming(document, names)))
 
     assert NAME.sub(lambda found: names.get(found[0], found[0]), repr(original)) == repr(decided)
 
@@ -191,5 +191,5 @@ def test_a_snapshot_declares_the_nodes_of_the_original(
     }
     copied: CopiedObjects = snapshot([document])
 
-    assert Inventory.of([document]).declared == Inventory.of(copied.items).declared
+    assert inventory_of([document]).declared == inventory_of(copied.items).declared
     assert -1 == json.dumps(copied.items).find(UUID)

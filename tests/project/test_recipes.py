@@ -74,6 +74,7 @@ def run(copy: Path, *arguments: str) -> str:
 
 DECIDE = """
 import json, sys
+from rules.nodes.inventory_document import inventory_of
 from rules import AdmissionRequest, Inventory, Snapshot, compile_policy, decide, load_rules
 
 def rule(kind, document):
@@ -91,7 +92,7 @@ def decision(text, nodes=(), **spec):
     container = {"name": "main", "image": "a", "resources": {"limits": limits, "requests": limits}}
     pod = {"kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": [container], **spec}}
     request = AdmissionRequest("CREATE", "", "Pod", "default", pod)
-    return decide(Snapshot(compile_policy(loaded.rules), Inventory.of(list(nodes))), request)
+    return decide(Snapshot(compile_policy(loaded.rules), inventory_of(list(nodes))), request)
 """
 
 

@@ -22,7 +22,7 @@ from rules.text.paths import Path
 DEVICE = "vendor.com/device"
 LEGACY = "features.alauda.io/"
 NEWER = "features.cpaas.io/"
-NO_NODES = Inventory.of([])
+NO_NODES = Inventory()
 
 
 def config_map(name: str, labels: dict[str, str], data: dict[str, str]) -> str:

@@ -12,6 +12,7 @@ from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import Decision
 from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.support import reference_selector as reference
@@ -99,7 +100,7 @@ def nodes(count: int, prefix: str, labels: dict[str, str], **offered: str | int)
 
 def inventory(*groups: Node | list[Node]) -> Inventory:
     """Return the inventory of nodes and of lists of nodes."""
-    return Inventory.of(list(groups))
+    return inventory_of(list(groups))
 
 
 @cache

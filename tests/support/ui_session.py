@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import cache
 
-from rules import Inventory, RuleSet, load_rules
+from rules import RuleSet, load_rules
+from rules.nodes.inventory_document import inventory_of
 from rules.text.yaml_document import read
 from webhook.cli.inputs.files import RuleSource, load_workloads
 from webhook.cli.ui.session import Nodes, Question, Rules, Session
@@ -48,7 +49,7 @@ def new_session(nodes: str | None = None) -> Session:
     given = None
     if nodes is not None:
         documents = [each.value for each in read(nodes, "nodes.yaml") if not isinstance(each, ValueError)]
-        given = Nodes("nodes.yaml", Inventory.of(documents), nodes)
+        given = Nodes("nodes.yaml", inventory_of(documents), nodes)
     rules = {"builtin": Rules("builtin", built_in_rules(), ("builtin",))}
     return Session(rules, load_workloads([]), given)
 

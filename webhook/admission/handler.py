@@ -72,7 +72,7 @@ class AdmissionHandler:
         self._swapping = threading.Lock()  # rules and nodes are set by different threads
         self._synced = self.ready = True
         self.loaded, self.stale = loaded, frozenset[str]()
-        self.snapshot = Snapshot(self._compile(loaded), inventory or Inventory.of([]))
+        self.snapshot = Snapshot(self._compile(loaded), inventory or Inventory())
         metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
         _log_expired(loaded)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.node_pool import AUTOSCALER_STATUS, KARPENTER, DeclaredPools, NodePool
 from rules.nodes.pools.cloud_labels import cloud_capabilities, product_of_label
 from rules.nodes.pools.cluster_api import read_node_group
 from rules.nodes.pools.document import PoolDocument
@@ -39,19 +39,6 @@ class PoolKind(NamedTuple):
     autoscaler: bool
 
 
-class AutoscalerStatus(NamedTuple):
-    """The object by which cluster-autoscaler reports its state.
-
-    Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
-    """
-
-    kind: str
-    namespace: str
-    name: str
-
-
-AUTOSCALER_STATUS: Final = AutoscalerStatus("ConfigMap", "kube-system", "cluster-autoscaler-status")
-KARPENTER: Final = "NodePool"
 # Kinds of declared nodes at most; a cluster has some dozens. Of more, some are unknown.
 MAX_POOLS: Final = 1024
 # Problems that are kept, for the report to a person.

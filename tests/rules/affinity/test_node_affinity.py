@@ -9,13 +9,14 @@ import pytest
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
 from rules.affinity.version_range import VersionRange
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames, Version
 from rules.nodes.node_selector import MatchExpression
 from tests.support.reference_selector import with_required
 
 NAMES = LabelNames()
 MAJOR, MINOR = "cuda-major-version", "cuda-minor-version"
-PLAIN = Inventory.of({"metadata": {"name": "one", "labels": {MAJOR: "12", MINOR: "4"}}})
+PLAIN = inventory_of({"metadata": {"name": "one", "labels": {MAJOR: "12", MINOR: "4"}}})
 
 Term = dict[str, Any]
 
@@ -75,7 +76,7 @@ def test_the_range_of_one_major_ends_at_the_next_major() -> None:
 def test_each_label_family_constrains_only_the_nodes_that_carry_it() -> None:
     """A node with 11.8 in the first family is not admitted by the labels of a later one."""
     later = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor")
-    inventory = Inventory.of(
+    inventory = inventory_of(
         [
             {"metadata": {"name": "old", "labels": {MAJOR: "11", MINOR: "8", later[0]: "12", later[1]: "4"}}},
             {"metadata": {"name": "new", "labels": {later[0]: "12", later[1]: "4"}}},
@@ -91,7 +92,7 @@ def test_each_label_family_constrains_only_the_nodes_that_carry_it() -> None:
 def test_a_version_in_one_label_is_required_by_listing_the_values_of_nodes() -> None:
     """Label values have no order as versions, so those in the range are listed."""
     key = "nvidia.com/cuda.runtime-version.full"
-    inventory = Inventory.of(
+    inventory = inventory_of(
         [
             {"metadata": {"name": f"n{at}", "labels": {key: text}}}
             for at, text in enumerate(["12.4", "12.10", "11.8"])
@@ -103,7 +104,7 @@ def test_a_version_in_one_label_is_required_by_listing_the_values_of_nodes() -> 
 
 def test_a_major_is_required_in_every_spelling_that_nodes_have() -> None:
     """In compares texts, and 012 is 12 too."""
-    inventory = Inventory.of({"metadata": {"name": "one", "labels": {MAJOR: "012", MINOR: "04"}}})
+    inventory = inventory_of({"metadata": {"name": "one", "labels": {MAJOR: "012", MINOR: "04"}}})
 
     assert inject({}, cuda((12, 4), (13, 0), inventory)) == [
         term((MAJOR, "In", "012 12"), (MINOR, "Gt", "3"))
@@ -112,7 +113,7 @@ def test_a_major_is_required_in_every_spelling_that_nodes_have() -> None:
 
 def test_no_version_is_required_if_no_node_reports_one() -> None:
     """A cluster without labels must not become one without pods."""
-    assert inject({}, cuda((12, 4), None, Inventory.of({"metadata": {"name": "unlabelled"}}))) is None
+    assert inject({}, cuda((12, 4), None, inventory_of({"metadata": {"name": "unlabelled"}}))) is None
 
 
 def test_every_term_of_the_user_is_joined_with_every_term_of_the_requirement() -> None:

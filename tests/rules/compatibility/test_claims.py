@@ -21,7 +21,7 @@ from rules.nodes.devices import claims
 from rules.nodes.devices.device_classes import Selectors, match_all
 from rules.nodes.devices.devices import DeviceKind
 from rules.nodes.devices.selectors import Match
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.builders import pod
@@ -58,7 +58,7 @@ def claiming(template: str = "gpu", image: str = NEEDS_12_4, **spec: Any) -> Any
 
 def decided(document: Any, *cluster: dict[str, Any], policy: Policy | None = None) -> Decision:
     """Return the decision in a cluster with these objects, and NVIDIA's device class."""
-    return judged(policy or shipped(), Inventory.of([*NODES, device_class(), *cluster]), document)
+    return judged(policy or shipped(), inventory_of([*NODES, device_class(), *cluster]), document)
 
 
 def test_a_claim_that_can_only_be_given_devices_that_do_not_run_the_image_is_denied() -> None:
@@ -252,7 +252,7 @@ def test_a_pool_that_may_bring_devices_keeps_a_claim_from_being_denied(
     declared: DeclaredPools, *, allowed: bool
 ) -> None:
     """As with extended resources."""
-    cluster = Inventory.of([*NODES, device_class(), OLD_T4, claim_template("gpu", OLDER)])
+    cluster = inventory_of([*NODES, device_class(), OLD_T4, claim_template("gpu", OLDER)])
 
     assert allowed == judged(shipped(), cluster.with_pools(declared), claiming()).allowed
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from tests.support.dra_clusters import (
     A100_NAME,
     DRIVER,
@@ -40,7 +40,7 @@ NO_LIBRARIES = "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime"
 
 def decided(document: Any, *cluster: dict[str, Any]) -> Any:
     """Return the decision in a cluster of these objects."""
-    return judged(shipped(), Inventory.of([*cluster, device_class()]), document)
+    return judged(shipped(), inventory_of([*cluster, device_class()]), document)
 
 
 def test_a_pod_is_directed_from_a_device_plugin_to_devices_that_fit() -> None:

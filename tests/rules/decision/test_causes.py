@@ -11,9 +11,10 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from rules import AdmissionRequest, Inventory, Language, Policy, Snapshot, compile_policy, decide
+from rules import AdmissionRequest, Language, Policy, Snapshot, compile_policy, decide
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.loader import load_rules
 from tests.support.builders import decision, loaded, pod, policy, resource_rule
 from tests.support.paths import ROOT
@@ -44,7 +45,7 @@ def _said(folder: Path, name: str, nodes: int, language: Language) -> list[Viola
             node["metadata"]["name"] += f"-{number}" if number else ""
             inventory.append(node)
     request = AdmissionRequest("CREATE", "", "Pod", "team", found)
-    made = decide(Snapshot(_policy(folder / "rules.yaml", language), Inventory.of(inventory)), request)
+    made = decide(Snapshot(_policy(folder / "rules.yaml", language), inventory_of(inventory)), request)
     return [*made.violations, *made.notices]
 
 

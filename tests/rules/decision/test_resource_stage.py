@@ -10,7 +10,7 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
 from rules.model.decision import Basis
 from rules.model.rule import Action
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
@@ -1030,6 +1030,6 @@ def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes(
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": gpus}}
     half = pod(container({"nvidia.com/gpu": "0.5"}))
     for texts in ((), (resource_rule("nvidia.com/gpu"),)):
-        found = decide(Snapshot(policy(*texts), Inventory.of([node])), request(half))
+        found = decide(Snapshot(policy(*texts), inventory_of([node])), request(half))
         assert "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.message
         assert "; use a whole number [" in decision(policy(*texts), half).message

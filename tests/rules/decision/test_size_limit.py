@@ -28,7 +28,7 @@ from rules.decision.size_limit import (
     TOLERATION,
 )
 from rules.kube.names import MAX_QUALIFIED_NAME
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.bounded_cache import MOST_STEPS
 from rules.text.i18n import Language
@@ -203,7 +203,7 @@ def test_combinations_of_node_selector_terms_are_limited() -> None:
         {"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()
     ]
     handler = AdmissionHandler(
-        RuleSource(DEFAULT_NAMESPACE).load([]), inventory=Inventory.of([node_of(at) for at in range(60)])
+        RuleSource(DEFAULT_NAMESPACE).load([]), inventory=inventory_of([node_of(at) for at in range(60)])
     )
     response = json.loads(handler.answer("mutate", body(document)))["response"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.gpu_operator import GpuOperator, read_operator
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from tests.support.node_builders import gfd, node
 
 LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN
@@ -37,7 +37,7 @@ def managed(name: str = "one", engine: str = "containerd://2.1.5", **labels: str
 
 def runtime_on(found: dict[str, Any], *policies: dict[str, Any]) -> tuple[RuntimeMode, bool | None]:
     """Return mode and libraries of a node with these ClusterPolicies."""
-    inventory = Inventory.of([*policies, found])
+    inventory = inventory_of([*policies, found])
     (one,) = inventory.classes(inventory.everything)
     return one.capabilities.runtime.mode, one.capabilities.runtime.loads_compat
 
@@ -157,7 +157,7 @@ def test_contradicting_policies_make_the_runtime_unknown_and_are_named() -> None
     """GPU Operator uses one of them; which one is not known here."""
     one, other = release("v1.17.8", cdi=False), release("v1.18.0", cdi=True)
     other["metadata"] = {"name": "other"}
-    inventory = Inventory.of([one, other, managed()])
+    inventory = inventory_of([one, other, managed()])
     (found,) = inventory.classes(inventory.everything)
 
     assert UNKNOWN is found.capabilities.runtime.mode
@@ -233,7 +233,7 @@ def test_labels_of_the_node_agent_take_precedence_over_settings() -> None:
 def test_classes_follow_the_settings_and_other_nodes_stay() -> None:
     """As if all had been read together."""
     nodes = [managed("one"), managed("two"), node("three", gfd("12.2"))]
-    before = Inventory.of(nodes)
+    before = inventory_of(nodes)
     before.classes(before.everything)
     after = before.with_operator(read_operator([release("v1.18.0", cdi=True)]))
 
@@ -241,7 +241,7 @@ def test_classes_follow_the_settings_and_other_nodes_stay() -> None:
         each.capabilities.runtime.mode: after.names(each.members) for each in after.classes(after.everything)
     }
     assert after is after.with_operator(read_operator([release("v1.18.0", cdi=True)]))
-    together = Inventory.of([*nodes, release("v1.18.0", cdi=True)])
+    together = inventory_of([*nodes, release("v1.18.0", cdi=True)])
     assert together.classes(together.everything) == after.classes(after.everything)
     assert before.classes(before.everything) == (back := after.with_operator(GpuOperator())).classes(
         back.everything

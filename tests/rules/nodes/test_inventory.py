@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import rules.nodes.label_index
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
@@ -76,7 +77,7 @@ def shown(inventory: Inventory) -> dict[str, Any]:
 def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
     """`families_present` returns which family each node uses, as affinity is written in its labels."""
     names = LabelNames()
-    inventory = Inventory.of(
+    inventory = inventory_of(
         [
             node("both", {"cuda-major-version": "11", "cuda-minor-version": "8", **A100}),
             node("discovered", A100),
@@ -97,7 +98,7 @@ def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
 )
 def test_a_node_offers_a_resource_if_more_than_zero_is_allocatable(quantity: Any, offered: bool) -> None:
     """Zero or an invalid quantity does not count."""
-    inventory = Inventory.of(node("one", None, gpu=quantity))
+    inventory = inventory_of(node("one", None, gpu=quantity))
 
     assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
     assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
@@ -111,7 +112,7 @@ def test_nodes_are_found_by_how_many_gpus_they_have_or_may_have_again() -> None:
         {**node("gone", None), "status": {"allocatable": {}, "capacity": {GPU: "4"}}},
         node("other", None, **{"example.com/npu": "1"}),
     ]
-    inventory = Inventory.of(nodes)
+    inventory = inventory_of(nodes)
 
     assert ["n8", "n9"] == sorted(inventory.names(inventory.offering(GPU, 8)))
     assert (["sick"], ["gone", "sick"]) == (
@@ -126,7 +127,7 @@ def test_an_amount_that_is_not_of_gpus_changes_nothing() -> None:
     """Some schedulers write free CPU and memory as extended resources, on every node every minute."""
     first = node("one", None, **{GPU: "8", "kubernetes.io/batch-cpu": "1000", "example.com/cpu": "1"})
     then = node("one", None, **{GPU: "8", "kubernetes.io/batch-cpu": "900", "example.com/cpu": "2"})
-    inventory = Inventory.of(first)
+    inventory = inventory_of(first)
 
     assert inventory is inventory.with_node(then)
     assert inventory is not inventory.with_node(node("one", None, **{GPU: "7"}))
@@ -134,7 +135,7 @@ def test_an_amount_that_is_not_of_gpus_changes_nothing() -> None:
 
 def test_nodes_with_equal_capabilities_form_one_class() -> None:
     """Other labels do not matter; classes of a set of nodes contain only those nodes."""
-    inventory = Inventory.of(
+    inventory = inventory_of(
         [node(f"gpu-{at}", {**A100, "rack": str(at)}) for at in range(100)] + [node("cpu")]
     )
     one = inventory.named("gpu-7") | inventory.named("cpu")
@@ -155,7 +156,7 @@ def test_nodes_with_equal_capabilities_form_one_class() -> None:
 )
 def test_nodes_are_read_from_every_document_form(document: Any) -> None:
     """A Node, a list, a NodeList from the API server, a List from kubectl."""
-    inventory = Inventory.of(document)
+    inventory = inventory_of(document)
 
     assert inventory.names(inventory.everything) == ["one"]
     assert len(inventory) == 1
@@ -193,7 +194,7 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
 def test_a_document_without_nodes_is_an_error_with_its_path(document: Any, message: str) -> None:
     """The fault of the caller."""
     with pytest.raises(InventoryError) as raised:
-        Inventory.of(document)
+        inventory_of(document)
 
     assert str(raised.value) == message
 
@@ -214,7 +215,7 @@ def test_an_updated_inventory_equals_a_new_one(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rules.nodes.label_index, "_PART", part)
         current = {node["metadata"]["name"]: node for node in cluster}
-        inventory = Inventory.of(cluster)
+        inventory = inventory_of(cluster)
         history = []
         for change in changes:
             history.append((inventory, shown(inventory)))
@@ -225,7 +226,7 @@ def test_an_updated_inventory_equals_a_new_one(
                 inventory = inventory.with_node(change)
                 current[change["metadata"]["name"]] = change
 
-    assert shown(inventory) == shown(Inventory.of(list(current.values())))
+    assert shown(inventory) == shown(inventory_of(list(current.values())))
     assert len(inventory) == len(current)
     assert all(shown(before) == answers for before, answers in history)
 
@@ -266,7 +267,7 @@ def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(NodeReader, "capabilities", counted)
     products = ("A100", "H100")
-    inventory = Inventory.of(
+    inventory = inventory_of(
         [node(f"n{at}", {"nvidia.com/gpu.product": products[at % 2], "serial": str(at)}) for at in range(100)]
     )
     inventory.classes(inventory.everything)
@@ -281,7 +282,7 @@ def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.Monk
 def test_each_set_of_label_names_has_its_own_classes() -> None:
     """Rules with other label names get other classes; a changed node updates both."""
     names = LabelNames(product=("example.com/gpu",))
-    first = Inventory.of(
+    first = inventory_of(
         [node("a", {"example.com/gpu": "X1"}), node("b", {"nvidia.com/gpu.product": "A100"})]
     )
     found = []
@@ -302,7 +303,7 @@ def test_each_set_of_label_names_has_its_own_classes() -> None:
 
 def test_an_unchanged_node_returns_the_same_inventory() -> None:
     """Most events of a watch are heartbeats."""
-    inventory = Inventory.of([node("one", A100, gpu="8"), node("two", A100, gpu="8")])
+    inventory = inventory_of([node("one", A100, gpu="8"), node("two", A100, gpu="8")])
 
     assert inventory.with_node(node("one", deepcopy(A100), gpu="8")) is inventory
     assert inventory.with_node(node("one", A100)) is not inventory
@@ -312,7 +313,7 @@ def test_an_unchanged_node_returns_the_same_inventory() -> None:
 def test_adding_nodes_one_by_one_equals_adding_them_at_once() -> None:
     """Including host names, each the value of one node; removed nodes leave no value."""
     nodes = [node(f"n{number}", {"kubernetes.io/hostname": f"n{number}"}) for number in range(400)]
-    grown = Inventory.of([])
+    grown = Inventory()
     for each in nodes:
         grown = grown.with_node(each)
     before = grown
@@ -322,7 +323,7 @@ def test_adding_nodes_one_by_one_equals_adding_them_at_once() -> None:
     assert (
         [f"n{number}" for number in range(400)]
         == [*before.names(before.everything)]
-        == list(Inventory.of(nodes).names(before.everything))
+        == list(inventory_of(nodes).names(before.everything))
     )
     assert [1, 0] == [grown.labels.equal("kubernetes.io/hostname", name).bit_count() for name in ("n1", "n2")]
     assert 200 == sum(1 for _ in grown.labels.values("kubernetes.io/hostname"))
@@ -330,7 +331,7 @@ def test_adding_nodes_one_by_one_equals_adding_them_at_once() -> None:
 
 def test_nodes_share_equal_facts() -> None:
     """Otherwise 10,000 nodes would need the memory of 10,000 strings for every label."""
-    inventory = Inventory.of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
+    inventory = inventory_of(json.loads(json.dumps([node("one", A100, gpu="8"), node("two", A100, gpu="8")])))
     inventory = inventory.with_node(json.loads(json.dumps(node("three", A100, gpu="8"))))
     first, *others = (row.facts for _, row in inventory._rows.items())
 
@@ -340,7 +341,7 @@ def test_nodes_share_equal_facts() -> None:
 def test_a_nodes_name_and_its_host_name_label_share_one_string() -> None:
     """They are nearly always equal, and take most of the memory that is unique to a node."""
     label = {"kubernetes.io/hostname": "ip-10-0-0-1.internal"}
-    inventory = Inventory.of(json.loads(json.dumps(node("ip-10-0-0-1.internal", label))))
+    inventory = inventory_of(json.loads(json.dumps(node("ip-10-0-0-1.internal", label))))
     (_, row), *_ = inventory._rows.items()
 
     assert row.name is row.labels["kubernetes.io/hostname"]
@@ -348,7 +349,7 @@ def test_a_nodes_name_and_its_host_name_label_share_one_string() -> None:
 
 def test_a_label_that_no_node_has_any_more_is_removed() -> None:
     """A process that runs for years must not keep every key it has seen."""
-    inventory = Inventory.of(node("one", {"once": "1"})).with_node(node("one", {"now": "1"}))
+    inventory = inventory_of(node("one", {"once": "1"})).with_node(node("one", {"now": "1"}))
 
     assert "once" not in inventory.labels._keys
     assert inventory.labels.having("now") == inventory.everything
@@ -356,7 +357,7 @@ def test_a_label_that_no_node_has_any_more_is_removed() -> None:
 
 def test_positions_of_removed_nodes_are_reused() -> None:
     """The size of a set depends on the size of the cluster, not on its history."""
-    inventory = Inventory.of([node("first"), node("second")])
+    inventory = inventory_of([node("first"), node("second")])
     for turn in range(50):
         inventory = inventory.with_node(node(f"spot-{turn}")).without_node(f"spot-{turn}")
 
@@ -367,7 +368,7 @@ def test_positions_of_removed_nodes_are_reused() -> None:
 @given(st.lists(st.integers(0, 400), max_size=300), st.integers(-1, 401))
 def test_gt_and_lt_are_correct_for_keys_with_many_numbers(numbers: list[int], bound: int) -> None:
     """More numbers than one stride, some on one node and some on many."""
-    inventory = Inventory.of([node(f"n{at}", {"serial": str(number)}) for at, number in enumerate(numbers)])
+    inventory = inventory_of([node(f"n{at}", {"serial": str(number)}) for at, number in enumerate(numbers)])
 
     def named(chosen: list[int]) -> list[str]:
         return [f"n{at}" for at, number in enumerate(numbers) if number in chosen]
@@ -380,7 +381,7 @@ def test_gt_and_lt_are_correct_for_keys_with_many_numbers(numbers: list[int], bo
 
 def test_a_query_does_not_iterate_over_nodes() -> None:
     """It works after the rows are removed, so its time is that of the index."""
-    inventory = Inventory.of([node(f"gpu-{at}", {**A100, "zone": str(at % 3)}, gpu="8") for at in range(30)])
+    inventory = inventory_of([node(f"gpu-{at}", {**A100, "zone": str(at % 3)}, gpu="8") for at in range(30)])
     term = {
         "matchExpressions": [
             {"key": "nvidia.com/cuda.runtime-version.major", "operator": "Gt", "values": ["11"]}

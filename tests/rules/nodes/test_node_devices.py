@@ -8,6 +8,7 @@ import pytest
 
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from tests.support.dra_clusters import (
     A100_NAME,
     DRIVER,
@@ -26,7 +27,7 @@ IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"
 
 def inventory(*documents: dict[str, Any]) -> Inventory:
     """Return the inventory of these objects."""
-    return Inventory.of(list(documents))
+    return inventory_of(list(documents))
 
 
 def capabilities(found: Inventory, name: str) -> tuple[Any, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_selector import candidates, matching, parse_term
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES
@@ -18,7 +18,7 @@ LABELS = {
     "west": {"zone": "west", "cores": "many"},
     "bare": {},
 }
-INVENTORY = Inventory.of(
+INVENTORY = inventory_of(
     [
         {
             "metadata": {"name": name, "labels": labels},
@@ -46,7 +46,7 @@ def test_the_index_finds_the_same_nodes_as_the_reference(
     cluster: list[reference.Node], spec: dict[str, Any]
 ) -> None:
     """For any nodes and any selector, valid or not."""
-    inventory = Inventory.of(cluster)
+    inventory = inventory_of(cluster)
     before = deepcopy(spec)
 
     expected = {node["metadata"]["name"] for node in cluster if reference.may_go(node, spec)}
@@ -173,7 +173,7 @@ def test_node_name_selector_and_affinity_must_all_match(spec: dict[str, Any], ex
 def test_equal_values_of_other_types_are_different_expressions() -> None:
     """In Python 1 and True are equal; label values are strings only."""
     terms = [{"matchExpressions": [expression("n", "In", value)]} for value in ("1", 1, True, ["1"], "1")]
-    inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "1"}}}])
+    inventory = inventory_of([{"metadata": {"name": "one", "labels": {"n": "1"}}}])
 
     assert [1, 0, 0, 0, 1] == [matching(inventory, [term]).bit_count() for term in terms]
 
@@ -182,7 +182,7 @@ def test_a_long_expression_is_not_cached() -> None:
     """A pod can contain one of a megabyte."""
     values = [f"v{at}" for at in range(1000)]
     term = {"matchExpressions": [expression("n", "In", *values)]}
-    inventory = Inventory.of([{"metadata": {"name": "one", "labels": {"n": "v999"}}}])
+    inventory = inventory_of([{"metadata": {"name": "one", "labels": {"n": "v999"}}}])
 
     assert [1, 1] == [matching(inventory, [term]).bit_count() for _ in range(2)]
     (first,), (second,) = parse_term(term) or (), parse_term(term) or ()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, RuntimeMode
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.runtime_modes import AUTO, mode_of, runtime_of, toolkit_version
 from rules.text.i18n import Text
 from tests.support.node_builders import gfd, node
@@ -114,7 +114,7 @@ def test_a_node_of_a_cloud_shows_its_runtime_where_its_image_tells_it(
     cloud: dict[str, Any], mode: RuntimeMode, loads: bool | None
 ) -> None:
     """What cannot be told exactly is unknown."""
-    inventory = Inventory.of([cloud])
+    inventory = inventory_of([cloud])
     (found,) = inventory.classes(inventory.everything)
 
     assert (mode, loads) == (found.capabilities.runtime.mode, found.capabilities.runtime.loads_compat)
@@ -122,7 +122,7 @@ def test_a_node_of_a_cloud_shows_its_runtime_where_its_image_tells_it(
 
 def test_a_known_runtime_says_where_it_is_from() -> None:
     """In both languages; an unknown one is the default."""
-    inventory = Inventory.of([on_cloud({GKE: "nvidia-l4"}), node("two")])
+    inventory = inventory_of([on_cloud({GKE: "nvidia-l4"}), node("two")])
     found = {each.capabilities.runtime for each in inventory.classes(inventory.everything)}
 
     assert {UNKNOWN_RUNTIME.source, Text(f"GKE (label {GKE})", f"GKE（标签 {GKE}）")} == {
@@ -150,7 +150,7 @@ def test_labels_of_the_node_agent_take_precedence_over_what_a_cloud_shows(
 ) -> None:
     """It has read the configuration on the node."""
     cloud = {} if mode is UNKNOWN else {GKE: "nvidia-l4"}
-    inventory = Inventory.of([node("one", labels | cloud)])
+    inventory = inventory_of([node("one", labels | cloud)])
     (found,) = inventory.classes(inventory.everything)
 
     assert (mode, loads) == (found.capabilities.runtime.mode, found.capabilities.runtime.loads_compat)
@@ -170,4 +170,4 @@ def test_an_invalid_label_of_a_runtime_is_a_problem(mode: str, version: str, key
         "gpugate.dev/container-toolkit-version": version,
     }
 
-    assert [key] == [each.key for each in Inventory.of([node("one", labels)]).problems()]
+    assert [key] == [each.key for each in inventory_of([node("one", labels)]).problems()]

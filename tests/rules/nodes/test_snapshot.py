@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import DriverFamily, LabelNames
 from rules.nodes.node_row import InventoryError
 from rules.nodes.snapshot import snapshot
@@ -215,7 +215,7 @@ def test_an_allocated_device_is_found_under_its_new_pool() -> None:
     devices = resource_slice("gpu-a")
     devices["spec"]["devices"][0]["attributes"]["uuid"] = {"string": f"GPU-{UUID}"}
     found = snapshot([bare_node("gpu-a"), devices, held]).items
-    dra = Inventory.of(found).dra
+    dra = inventory_of(found).dra
     read = dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
 
     assert {"allocation": {"devices": {"results": [results[0] | {"pool": "node-1"}]}}} == found[2]["status"]
@@ -249,7 +249,7 @@ def test_a_pool_that_cannot_scale_stays_so(
     kind: dict[str, str], metadata: dict[str, Any], spec: dict[str, Any]
 ) -> None:
     """By its limit, its deletion, or its maximum size."""
-    (found,) = Inventory.of(
+    (found,) = inventory_of(
         snapshot({**kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
     ).declared.pools
 

@@ -13,6 +13,7 @@ import yaml
 from click.testing import Result
 
 from rules import AdmissionRequest, Inventory, Policy, Snapshot, compile_policy, decide
+from rules.nodes.inventory_document import inventory_of
 from tests.support.builders import resource_rule
 from tests.support.command import gpugate
 from tests.support.cpu_time import loops
@@ -76,7 +77,7 @@ def test_exactly_the_workloads_that_no_node_of_the_pool_runs_after_the_change_br
 ) -> None:
     """300 nodes, 2,000 workloads; compared with two decisions on each pod, and with how each was made."""
     made = workloads()
-    before, after = Inventory.of(nodes()), Inventory.of(nodes({pool: branch}))
+    before, after = inventory_of(nodes()), inventory_of(nodes({pool: branch}))
     admitted_before = {each.name for each in made if _allowed(before, each)}
     by_hand = {each.name for each in made if each.name in admitted_before and not _allowed(after, each)}
     expected = {each.name for each in made if each.breaks(pool, branch)}

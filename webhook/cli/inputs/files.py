@@ -13,7 +13,16 @@ from time import monotonic
 from typing import Any, Final, NoReturn
 
 import rules
-from rules import DEFAULT_NAMESPACE, Inventory, InventoryError, Language, Loaded, Workloads, load_rules
+from rules import (
+    DEFAULT_NAMESPACE,
+    Inventory,
+    InventoryError,
+    Language,
+    Loaded,
+    Workloads,
+    inventory_of,
+    load_rules,
+)
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.config_map import Source
 from rules.schema.errors import did_you_mean
@@ -215,13 +224,13 @@ def _inventory(chosen: Sequence[str], cluster: ClusterSource) -> tuple[Inventory
     """Return the nodes in files, or those of the cluster without files; raises like `load_inventory`."""
     if not chosen:
         objects: list[Any] = list(cluster.query(lambda found: found.inventory()))
-        return Inventory.of(objects), objects
+        return inventory_of(objects), objects
     documents = [document for path in chosen for document in _documents(path)]
     objects = [document.value for document in documents]
     try:
         names = [path.rstrip("/").rpartition("/")[2] for path in chosen[:_MOST_NAMES]]
         rest = ["…"] if len(chosen) > _MOST_NAMES else []
-        return Inventory.of(objects).from_files(", ".join([*names, *rest])), objects
+        return inventory_of(objects).from_files(", ".join([*names, *rest])), objects
     except InventoryError:
         for document in documents:
             _check_nodes(document)
@@ -245,7 +254,7 @@ def _documents(path: str) -> Iterator[Document]:
 def _check_nodes(document: Document) -> None:
     """Raise BadInputError, with the position in the file, unless a document is an inventory."""
     try:
-        Inventory.of(document.value)
+        inventory_of(document.value)
     except InventoryError as error:
         raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
 

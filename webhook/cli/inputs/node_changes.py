@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from rules import RuleSet
+from rules import RuleSet, inventory_of
 from rules.cuda.tables import certain_branches, cuda_of_branch, gpu_model, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
@@ -71,11 +71,11 @@ class NodeState:
     def of(cls, objects: Iterable[object], rules: RuleSet) -> NodeState:
         """Return the state of these objects and rules. Raises InventoryError."""
         flat = tuple(each for one in objects for each, _ in objects_of(one, "document"))
-        return cls(flat, rules, Inventory.of(list(flat)).declared.pools)
+        return cls(flat, rules, inventory_of(list(flat)).declared.pools)
 
     def inventory(self) -> Inventory:
         """Return the inventory of the objects, with the declared pools as they are here."""
-        found = Inventory.of(list(self.objects))
+        found = inventory_of(list(self.objects))
         return found.with_pools(found.declared._replace(pools=self.pools))
 
     @property

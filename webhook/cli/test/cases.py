@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from rules import inventory_of
 from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_row import InventoryError
@@ -170,12 +171,12 @@ class _Reader:
             named = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
             for found in named or node.objects():
                 try:
-                    Inventory.of(found)
+                    inventory_of(found)
                 except InventoryError as error:
                     self.add_error((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
                 else:
                     objects.append(found)
-        return Inventory.of(objects)
+        return inventory_of(objects)
 
     def _open(self, name: str, path: Path) -> list[Document]:
         """Return the documents of the file named at a path, without empty ones."""

@@ -9,7 +9,16 @@ from typing import Final, Literal
 
 import msgspec
 
-from rules import Inventory, InventoryError, Language, Policy, RuleSet, Workloads, compile_policy
+from rules import (
+    Inventory,
+    InventoryError,
+    Language,
+    Policy,
+    RuleSet,
+    Workloads,
+    compile_policy,
+    inventory_of,
+)
 from rules.nodes.label_families import LabelNames
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
@@ -121,10 +130,10 @@ def inventory_in(text: str) -> Inventory:
         raise SourceError(Location(NODE_TEXT, 1, 1), "contains no nodes")
     for document in documents:
         try:
-            Inventory.of(document.value)
+            inventory_of(document.value)
         except InventoryError as error:
             raise SourceError(document.locate(), str(error)) from None
-    return Inventory.of([document.value for document in documents])
+    return inventory_of([document.value for document in documents])
 
 
 def documents_in(text: str, name: str) -> list[Document]:

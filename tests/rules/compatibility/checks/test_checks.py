@@ -13,7 +13,7 @@ from rules.cuda.requirements import ComputeRequirement, CudaRequirement, GpuRequ
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
 from tests.support.node_builders import gfd, node
@@ -25,7 +25,7 @@ POLICIES = [
     SharingPolicy(virtual=True, baseline=CudaVersion(12, 4)),
     SharingPolicy(minor_versions=Level.UNSTABLE),
 ]
-CLUSTER = Inventory.of([node("old", gfd("11.4")), node("new", gfd("13.0"))])
+CLUSTER = inventory_of([node("old", gfd("11.4")), node("new", gfd("13.0"))])
 
 versions = st.builds(CudaVersion, st.integers(10, 14), st.integers(0, 9))
 capabilities = st.builds(ComputeCapability, st.integers(5, 12), st.integers(0, 9))

@@ -17,7 +17,7 @@ from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language, Text
 from tests.support.builders import container, pod, policy, request
 from tests.support.command import gpugate
@@ -70,7 +70,7 @@ NODES = [
 
 def _classes(terms: SharingPolicy, *nodes: dict[str, Any]) -> Table:
     """Return the table of nodes with GPU labels."""
-    inventory = Inventory.of(list(nodes))
+    inventory = inventory_of(list(nodes))
     table = class_table(terms, inventory.classes(inventory.everything))
     assert table is not None
     return table
@@ -165,7 +165,7 @@ def test_the_matrix_agrees_with_admission(terms: SharingPolicy, rule: str, limit
     """A pod of each runtime is denied on incompatible nodes, and warned about otherwise as in the matrix."""
     compiled = policy(Path("rules/catalog", rule).read_text("utf-8"))
     for node in NODES:
-        inventory = Inventory.of(node)
+        inventory = inventory_of(node)
         for cuda, (cell,) in _classes(terms, node).rows():
             metadata = {"annotations": {"gpugate.dev/cuda-version": str(cuda)}}
             decision = decide(
@@ -195,7 +195,7 @@ def test_nodes_with_equal_facts_and_results_share_a_column() -> None:
 
 def test_nodes_without_gpu_labels_have_no_table() -> None:
     """There is nothing to check."""
-    inventory = Inventory.of([_node("unlabelled")])
+    inventory = inventory_of([_node("unlabelled")])
 
     assert class_table(PHYSICAL, inventory.classes(inventory.everything)) is None
 

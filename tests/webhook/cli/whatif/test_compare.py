@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules import AdmissionRequest, Inventory, Policy, RuleSet, Snapshot, compile_policy
+from rules import AdmissionRequest, Policy, RuleSet, Snapshot, compile_policy
+from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Text
 from tests.support.builders import loaded
 from tests.support.node_builders import A100, Node, gfd, gpu_pod, node, node_profile, shipped, shipped_rules
@@ -48,7 +49,7 @@ def change(
 ) -> WorkloadChange:
     """Return what a change of nodes does to a workload. policies: before and after, if not the built-in."""
     was, then = (
-        ClusterState(Snapshot(policy, Inventory.of(list(nodes)), {}), 0)
+        ClusterState(Snapshot(policy, inventory_of(list(nodes)), {}), 0)
         for policy, nodes in zip(policies or (shipped(), shipped()), (before, after), strict=True)
     )
     (found,) = compare([subject], was, then, [CHANGE]).workloads

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.model.decision import ALLOWED
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language
 from tests.support.node_builders import GPU, node
 from webhook.cli.why.failures import Cause, Source, Statement, causes
@@ -21,7 +21,7 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 
 def _cause(line: str, nodes: list[Any], amount: int = 1, name: str = GPU, **spec: Any) -> Cause:
     resources = {"limits": {name: str(amount)}, "requests": {name: str(amount)}}
-    pod = Unscheduled(Inventory.of(nodes), {"containers": [{"name": "main", "resources": resources}], **spec})
+    pod = Unscheduled(inventory_of(nodes), {"containers": [{"name": "main", "resources": resources}], **spec})
     (found,) = causes(ALLOWED, [Statement(Source.EVENT, "event", line)], Language.EN, pod)
     return found
 

@@ -1,0 +1,62 @@
+"""An inventory from a document: nodes, node pools, devices and settings, as read from JSON or YAML."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from rules.nodes.devices.state import DRA_KINDS, GROUP, dra_state
+from rules.nodes.gpu_operator import CLUSTER_POLICY, DAEMON_SET, read_operator, toolkit_daemon_set
+from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_row import NODE, InventoryError, mapping, objects_of
+from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS, declared_pools
+
+# The kinds of objects, with their API groups.
+_KINDS: Final = {
+    NODE: "",
+    **{each.kind: each.group for each in POOL_KINDS},
+    **dict.fromkeys(DRA_KINDS, GROUP),
+    CLUSTER_POLICY: GPU_OPERATOR,
+}
+
+
+def inventory_of(document: object) -> Inventory:
+    """Return the inventory of a document.
+
+    document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, settings of GPU
+    Operator, or a List or list of them. If several nodes have the same name, the last one is used. Raises
+    InventoryError for anything else.
+    """
+    nodes: list[tuple[Mapping[str, Any], str]] = []
+    others: dict[str, list[Mapping[str, Any]]] = {}
+    for each, path in objects_of(document, "document"):
+        if (kind := kind_of(each, path)) == NODE:
+            nodes.append((each, path))
+        else:
+            others.setdefault(kind, []).append(each)
+    dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
+    operator = (others.pop(kind, []) for kind in (CLUSTER_POLICY, toolkit_daemon_set()))
+    empty = Inventory().with_operator(read_operator(*operator))
+    after = empty.with_nodes(nodes).with_pools(declared_pools(others))
+    return after.with_dra(dra_state(dra)) if dra else after
+
+
+@cache
+def _named() -> dict[str, str]:
+    """Return the kinds of which only one object is read, with its name, which stands for the kind."""
+    return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
+
+
+def kind_of(found: Mapping[str, Any], path: str) -> str:
+    """Return the kind of an object of an inventory. Raises InventoryError for any other."""
+    kind, named = found.get("kind", NODE), _named()
+    if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
+        return named[kind]
+    if kind not in _KINDS:
+        raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
+    group, version = _KINDS[kind], str(found.get("apiVersion", ""))
+    if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
+        raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
+    return str(kind)
