@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
@@ -49,8 +49,7 @@ class CompatLibraries(Enum):
     LOADER_PATH = "loader-path"
 
 
-@dataclass(frozen=True, slots=True)
-class BuiltFor:
+class BuiltFor(NamedTuple):
     """The compute capabilities that an image has code for.
 
     ptx: whether it has PTX, which a GPU newer than all of them can compile (None: unknown).
@@ -69,8 +68,7 @@ class BuiltFor:
         return None if self.ptx is None else self.ptx and gpu > max(self.capabilities)
 
 
-@dataclass(frozen=True, slots=True)
-class StartConstraint:
+class StartConstraint(NamedTuple):
     """An NVIDIA_REQUIRE_* variable: NVIDIA's container runtime checks it before it starts a container.
 
     builds: its known values, at least one; an image tag has had several, the newest comes first.
@@ -543,7 +541,7 @@ def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
         for architecture, facts in texts.items()
     }
     if len({(each.builds, each.certain) for each in found.values()}) == 1:  # the same for every architecture
-        return (replace(next(iter(found.values())), architecture=""),)
+        return (next(iter(found.values()))._replace(architecture=""),)
     return tuple(found.values())
 
 
@@ -604,7 +602,7 @@ def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
     if len(found) == 1:
         return found[0]
     constraints = [
-        replace(constraint, architecture=platform.partition("/")[2])
+        constraint._replace(architecture=platform.partition("/")[2])
         for facts in found
         for platform in facts.platforms or ("",)
         for constraint in facts.constraints

@@ -7,8 +7,7 @@ digest validation of https://github.com/opencontainers/go-digest.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 DEFAULT_REGISTRY: Final = "docker.io"
 DEFAULT_TAG: Final = "latest"
@@ -33,8 +32,7 @@ _MAX_NAME = 255  # characters of a repository path, the limit of distribution/re
 _MAX_LENGTH = 253 + 6 + _MAX_NAME + 128 + 135 + 3
 
 
-@dataclass(frozen=True, slots=True)
-class Image:
+class Image(NamedTuple):
     """A parsed image reference. tag and digest are None if absent; both can be present."""
 
     registry: str

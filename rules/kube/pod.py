@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
@@ -377,8 +376,7 @@ _REFERENCE = re.compile(r"\$(?:(\$)|\(([^)]*)\))")
 _SHELL_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
-@dataclass(frozen=True, slots=True)
-class Environment:
+class Environment(NamedTuple):
     """Variables whose values are known, and the names of those whose values are not (valueFrom)."""
 
     known: Mapping[str, str]

@@ -223,7 +223,7 @@ class RegistryClient:
             base = URL(f"{guards.scheme(host)}://{host}/v2/{path}/")
         except ValueError:  # a port above 65535
             raise invalid(f"{host}: not a valid host", f"{host}：不是有效的主机名") from None
-        return _Repository(replace(image, registry=registry, repository=path), base)
+        return _Repository(image._replace(registry=registry, repository=path), base)
 
     async def _get(
         self, repository: _Repository, url: URL, accept: Sequence[str], method: str = "GET"

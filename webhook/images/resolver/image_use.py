@@ -117,7 +117,7 @@ class _Object:
 
 def image_key(image: Image) -> str:
     """Return the text by which an image is known: canonical, and with a digest without the tag."""
-    return (replace(image, tag=None) if image.digest else image).canonical
+    return (image._replace(tag=None) if image.digest else image).canonical
 
 
 class ImageUse:
