@@ -377,10 +377,10 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
 
 def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequirements:
     """Return the GPU requirements of a container and its image. steps: of finding the image."""
-    budget = Budget()
-    budget.spend(_STEPS_OF_FACTS + steps)
-    said = _Annotations(facts.annotations)
     env = Environment(dict(facts.known), frozenset(facts.unknown))
+    budget, conditions = Budget(), requirement_cost(env.known)
+    budget.spend(_STEPS_OF_FACTS + steps + conditions)
+    said = _Annotations(facts.annotations)
     annotated = _cuda_of_annotation(said)
     declared = annotated or _cuda_of_variable(env)
     compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
@@ -389,11 +389,8 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         if annotated:  # then it is another image; a variable of the pod does not change what the image has
             image = image._replace(constraints=(), base=None)
             image = image._replace(platforms=()) if image.cuda else image
-    conditions = requirement_cost(env.known)
-    budget.spend(conditions)
     own, problems = _constraints(env, image)
     of_image = _STEPS_OF_IMAGE_CONDITION * sum(each.conditions for each in own)
-    budget.spend(of_image)
     toolkit = declared or _cuda_of_image(image)
     cuda = toolkit or _cuda_of_constraints(own)
     compiles = None if image.of_command and facts.idle else toolkit
@@ -408,13 +405,14 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     replacing = [CUDA_VERSION_ANNOTATION if annotated else CUDA_VERSION_VARIABLE] if declared else []
     if compat:
         replacing.append(CUDA_COMPAT_ANNOTATION)
-    if written := env.known.keys() | env.unknown:
+    if facts.known or facts.unknown:
+        written = env.known.keys() | env.unknown
         replacing += [each.variable for each in image.constraints if each.variable in written]
     platforms = _platforms_of_image(image)
     memory = _memory_of_annotation(said) or _memory_of_image(image)
     needed = parallelism(facts.image, line) if line else ()
-    of_nodes = _STEPS_OF_REQUIREMENTS if any((cuda, own, compute, platforms, memory)) else 0
-    budget.spend(of_nodes)
+    of_nodes = _STEPS_OF_REQUIREMENTS if cuda or own or compute or platforms or memory else 0
+    budget.spend(of_image + of_nodes)
     return GpuRequirements(
         cuda=cuda,
         no_cuda=image.no_cuda,
@@ -554,6 +552,8 @@ def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:
 
 def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
     """Return the architectures of nodes that run the image; None if its platforms are unknown."""
+    if not image.platforms:
+        return None
     parts = [each.split("/") for each in image.platforms]
     found = {architecture for system, architecture, *_ in parts if system == _LINUX}
     if not found:
