@@ -86,7 +86,7 @@ def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterab
     """Return how many of each resource a node must have; none if no rule counts them."""
     if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
         return ()
-    return requested_amounts(pod, tuple(names))
+    return requested_amounts(pod, names)
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:

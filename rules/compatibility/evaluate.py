@@ -105,8 +105,7 @@ def evaluate(  # noqa: PLR0913 - the first four are what it depends on
     knows_nodes = bool(containers and (inventory.everything or evaluator.prospects))
     amounts: Amounts = ()
     if knows_nodes:
-        resources = dict.fromkeys([name for _, names in requests for name in names])
-        amounts = counted_amounts(pod, containers, resources)
+        amounts = counted_amounts(pod, containers, [name for _, names in requests for name in names])
         if excess := evaluator.excess(amounts):
             findings += excess_findings(excess, pod, containers, evaluator)
         findings += memory_findings(containers, evaluator)
@@ -327,7 +326,7 @@ def fitting_nodes(
     if not containers:
         return None
     evaluator = node_evaluator(inventory, prospects)
-    amounts = counted_amounts(pod, containers, dict.fromkeys(name for _, names in requests for name in names))
+    amounts = counted_amounts(pod, containers, [name for _, names in requests for name in names])
     if evaluator.excess(amounts) or not selects_nodes(containers):
         amounts = ()
     spec = pod.spec

@@ -5,7 +5,7 @@ Source of the sum over containers: https://kubernetes.io/docs/concepts/workloads
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -56,13 +56,15 @@ def requested_resources(container: Container) -> tuple[str, ...]:
     return tuple([name for name in container.names if "/" in name])
 
 
-def requested_amounts(pod: Pod, resources: Collection[str]) -> Amounts:
+def requested_amounts(pod: Pod, resources: Iterable[str]) -> Amounts:
     """Return how many of each resource the containers of a pod need at one time; none of which they need 0.
 
     Init containers run one after the other, before all others except the sidecars above them. Linear in the
     resources of all containers.
     """
-    total, sidecars, most = dict.fromkeys(resources, 0), dict[str, int](), dict[str, int]()
+    total = dict.fromkeys(resources, 0)
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
     for container in pod.users:  # the init containers are last, in their order
         for name in container.names:
             if name not in total:

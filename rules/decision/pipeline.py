@@ -354,11 +354,13 @@ class Pipeline:
         requirements = self._shared.requirements.of(
             container, self._pod.annotations, self._pod.spec.get("runtimeClassName")
         )
-        required = [(container, RuleRequirement(rule, requirements)) for rule in rules]
-        for each in required:
-            if each[1].rule.sharing.cuda:
-                self._shared.evaluations.add(each[1])
-                self._recorder.record_requirements(*each)
+        required = []
+        for rule in rules:
+            requirement = RuleRequirement(rule, requirements)
+            required.append((container, requirement))
+            if rule.sharing.cuda:
+                self._shared.evaluations.add(requirement)
+                self._recorder.record_requirements(container, requirement)
         return required
 
     def _check_claims(self, claimers: Iterable[Container]) -> None:
