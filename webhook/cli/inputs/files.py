@@ -19,9 +19,9 @@ from rules import (
     InventoryError,
     Language,
     Loaded,
+    RuleSet,
     Workloads,
     inventory_of,
-    load_rules,
 )
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.config_map import Source
@@ -136,10 +136,23 @@ class RuleSource:
         Raises BadInputError if a path cannot be read or the paths contain no rule.
         """
         chosen = list(paths)
+        if (built_in := self._built_in(chosen)) is not None:
+            return Loaded(built_in)
+        from rules import load_rules
+
         loaded = load_rules(self.sources(chosen), self.namespace)
         if chosen and not loaded.errors and not any(loaded.rules):
             raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
         return loaded
+
+    def _built_in(self, chosen: Sequence[str]) -> RuleSet | None:
+        """Return the built-in rules from their stored form, if they alone are chosen and it is up to date."""
+        if not (chosen or not self.cluster.selected) or not all(map(is_built_in, chosen)):
+            return None
+        from rules.schema.built_in import built_in_rules
+
+        folder = str(catalog_path())
+        return built_in_rules(read_path(folder), folder)
 
     def load_in_force(self, paths: Iterable[str], language: Language) -> Loaded:
         """Return the rules that objects are evaluated with.
@@ -157,6 +170,8 @@ class RuleSource:
         if found.resources or found.injections or found.compatibility:
             return loaded
         print_warning(BUILT_IN_INSTEAD.in_language(language).format(why=self.no_rules(language)), language)
+        from rules import load_rules
+
         return load_rules([*self.sources([]), *self.sources([BUILT_IN])], self.namespace)
 
     def _with_last_valid(self, loaded: Loaded, language: Language) -> Loaded:
@@ -172,6 +187,8 @@ class RuleSource:
             if names:
                 rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
                 print_warning(words.in_language(language).format(rules=rules), language)
+        from rules import load_rules
+
         rules_in_force = load_rules((sources | kept).items(), self.namespace).rules
         return replace(loaded, rules=rules_in_force)
 
