@@ -114,9 +114,10 @@ class NodeSetResult(NamedTuple):
 
 def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequirement]:
     """Return the requirements that none of these nodes meets; if there is none, those that some do not."""
-    required = [each for each, _ in classes[0].results]
-    results = zip(*([result for _, result in each.results] for each in classes), strict=True)
-    incompatible = ([result.level is Level.INCOMPATIBLE for result in found] for found in results)
-    pairs = list(zip(required, incompatible, strict=True))
-    never = [each for each, found in pairs if all(found)]
-    return never or [each for each, found in pairs if any(found)]
+    on_no_node: list[RuleRequirement] = []
+    on_some: list[RuleRequirement] = []
+    for at, (required, _) in enumerate(classes[0].results):
+        levels = [node_class.results[at][1].level for node_class in classes]
+        if Level.INCOMPATIBLE in levels:
+            (on_no_node if min(levels) is Level.INCOMPATIBLE else on_some).append(required)
+    return on_no_node or on_some
