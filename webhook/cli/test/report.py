@@ -26,7 +26,7 @@ from webhook.cli.terminal.vocabulary import (
     TEST_SUMMARY,
 )
 from webhook.cli.test.comparison import BOTH, EXPECTED, FOUND
-from webhook.cli.test.runner import FileResult, Result
+from webhook.cli.test.runner import CaseResult, FileResult
 
 _COLOURS: Final = {EXPECTED: "red", FOUND: "green", BOTH: None}
 
@@ -72,7 +72,7 @@ def errors_of(files: Sequence[FileResult]) -> list[RuleError]:
     return list({str(error): error for each in files for error in each.errors}.values())
 
 
-def _failure(result: Result, *, styled: bool) -> Iterator[str]:
+def _failure(result: CaseResult, *, styled: bool) -> Iterator[str]:
     """Yield the lines that describe a failed case."""
     location = result.case.location
     title = f"{location.file}:{location.line}: {result.case.name}"

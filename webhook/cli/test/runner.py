@@ -45,7 +45,7 @@ _ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFI
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class CaseResult:
     """Result of one case. seconds: duration of the decision."""
 
     case: Case
@@ -65,7 +65,7 @@ class FileResult:
     """Result of a test file. skipped: cases not selected. errors: in file or rules. written: patches."""
 
     file: str
-    results: tuple[Result, ...]
+    results: tuple[CaseResult, ...]
     skipped: int
     errors: tuple[RuleError, ...]
     written: int = 0
@@ -91,7 +91,7 @@ class Runner:
     def run(self, file: str, text: str) -> FileResult:
         """Run a test file, except documents with errors in them or in their rules."""
         tests, errors = read_tests(text, file, lambda name: _documents(resolve(file, name)))
-        results: list[Result] = []
+        results: list[CaseResult] = []
         skipped = 0
         for test in tests:
             selected = [case for case in test.cases if self._select(case.name)]
@@ -206,7 +206,7 @@ class _NoPodsError(ValueError):
     """The kind of the object does not contain pods. The fault of the case's author."""
 
 
-def run_case(case: Case, policy: Policy) -> Result:
+def run_case(case: Case, policy: Policy) -> CaseResult:
     """Run a case. Raises ObjectError or _NoPodsError if its object cannot be evaluated."""
     request = case.request
     if not policy.workloads.holds_pods(request.group, request.kind):
@@ -218,10 +218,10 @@ def run_case(case: Case, policy: Policy) -> Result:
     patched = request.object
     if case.expect.fields:
         patched = jsonpatch.apply_patch(deepcopy(patched), list(decision.patch), in_place=True)
-    return Result(case, policy, decision, tuple(differences(case.expect, decision, patched)), seconds)
+    return CaseResult(case, policy, decision, tuple(differences(case.expect, decision, patched)), seconds)
 
 
-def _patch_edit(result: Result) -> Edit | None:
+def _patch_edit(result: CaseResult) -> Edit | None:
     case = result.case
     return list_edit(case.document, (*case.path, "expect", "patch"), result.decision.patch)
 

@@ -45,7 +45,7 @@ class CaseError(ValueError):
     """The case cannot be written as asked. The fault of the user; the message says what to do."""
 
 
-class CaseDocument(RuleDocument):
+class SavedCase(RuleDocument):
     """What the page shows: a pod and nodes as texts, so that comments and mistakes in them are kept."""
 
     api_version: Literal["gpugate.dev/v1"] = Field(alias="apiVersion", description="of the format")
@@ -67,21 +67,21 @@ def is_case(text: str) -> bool:
     return isinstance(value, dict) and value.get("kind") == KIND and value.get("apiVersion") == _VERSION
 
 
-def read_case(text: str, name: str = "case") -> CaseDocument:
+def read_case(text: str, name: str = "case") -> SavedCase:
     """Return the case in a text. Raises SourceError."""
     documents = documents_in(text, name)
     if len(documents) != 1:
         raise SourceError(Location(name, 1, 1), f"expected one document of kind {KIND}")
     (document,) = documents
     try:
-        return CaseDocument.model_validate(document.value)
+        return SavedCase.model_validate(document.value)
     except ValidationError as error:
-        found = schema_errors(error, CaseDocument, document, (), "")[0]
+        found = schema_errors(error, SavedCase, document, (), "")[0]
         what = f"{found.path}: {found.message}" if found.path else found.message
         raise SourceError(found.location, what) from None
 
 
-def examples() -> list[CaseDocument]:
+def examples() -> list[SavedCase]:
     """Return the built-in examples, in the order of their names."""
     folder = files("webhook.cli.ui") / "examples"
     names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".yaml"))
