@@ -12,7 +12,6 @@ from functools import cache, lru_cache
 from math import prod
 from typing import Any, Final, NamedTuple
 
-from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rules.cuda.image_catalog import covers, parse_version
@@ -50,8 +49,8 @@ class FlagRow:
     """
 
     compute: ComputeCapability | None
-    versions: SpecifierSet | None
-    read: SpecifierSet
+    versions: str | None
+    read: str
     way_out: Text
     status: Status
 
@@ -317,7 +316,7 @@ def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[st
         newest=parse_version(entry.get("newest")),
         certain=entry.get("certain", True),
         rows={
-            name: _rows(rule["rows"], ways, SpecifierSet(rule.get("read", read)))
+            name: _rows(rule["rows"], ways, rule.get("read", read))
             for rule in rules
             for name in rule.get("flags") or rule["env"]
         },
@@ -327,13 +326,13 @@ def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[st
 
 
 def _rows(
-    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]], read: SpecifierSet
+    rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]], read: str
 ) -> Mapping[str, tuple[FlagRow, ...]]:
     by_value: dict[str, tuple[FlagRow, ...]] = {}
     for row in rows:
         texts = [ways[name] for name in row["ways"]]
         way_out = Text(" or ".join(way["en"] for way in texts), "，或".join(way["zh"] for way in texts))
-        versions = SpecifierSet(row["versions"]) if "versions" in row else None
+        versions = row.get("versions")
         for value in row["values"]:
             written = value if row["compute"] == "value" else row["compute"]
             compute = None if written == _NONE else capability(written)

@@ -203,7 +203,7 @@ class ImageCase:
     ImageFacts.
     """
 
-    versions: SpecifierSet | None = None
+    versions: str | None = None
     cuda: CudaVersion | None = None
     no_cuda: bool = False
     at_least: bool = False
@@ -404,7 +404,7 @@ def _row(row: Mapping[str, Any]) -> FamilyRow:
 def _read_case(row: Mapping[str, Any]) -> ImageCase:
     cuda, require = row.get("cuda"), row.get("require")
     return ImageCase(
-        versions=SpecifierSet(row["versions"]) if "versions" in row else None,
+        versions=row.get("versions"),
         cuda=cuda_version(cuda) if cuda and cuda != _NONE else None,
         no_cuda=cuda == _NONE,
         at_least=row.get("at_least", False),
@@ -450,9 +450,12 @@ def parse_version(text: str | None) -> Version | None:
         return None
 
 
-def covers(versions: SpecifierSet, version: Version) -> bool:
-    """Return whether specifiers contain a version, including its release candidates."""
-    return versions.contains(version, prereleases=True)
+def covers(versions: str, version: Version) -> bool:
+    """Return whether specifiers (PEP 440) contain a version, including its release candidates."""
+    return _specifiers(versions).contains(version, prereleases=True)
+
+
+_specifiers = lru_cache(maxsize=512)(SpecifierSet)  # those of the tables, which have 300
 
 
 def _facts(

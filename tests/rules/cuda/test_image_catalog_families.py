@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from packaging.specifiers import SpecifierSet
 from packaging.version import Version
 
 from rules.cuda.image_catalog import (
@@ -369,7 +370,8 @@ def test_every_row_has_an_example() -> None:
 @pytest.mark.parametrize("row", built_in_catalog().families, ids=lambda row: row.name)
 def test_every_case_is_the_first_for_some_version(row: FamilyRow) -> None:
     """No case is hidden by those before it."""
-    bounds = [bound.version.removesuffix(".*") for case in row.cases for bound in case.versions or ()]
+    specifiers = [SpecifierSet(case.versions or "") for case in row.cases]
+    bounds = [bound.version.removesuffix(".*") for each in specifiers for bound in each]
     versions = [Version(bound) for bound in ("0.1", *bounds)]
     firsts = {
         next((case for case in row.cases if case.versions and covers(case.versions, version)), None)

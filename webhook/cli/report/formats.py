@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from importlib import import_module
+from typing import Final
 
-from webhook.cli.report.annotations import github, markdown, sarif
-from webhook.cli.report.html_report import html
-from webhook.cli.report.junit import junit
 from webhook.cli.report.model import Report
-from webhook.cli.report.policy_reports import open_reports, policy_reports
-from webhook.yaml_output import dump_yaml
 
 
-def _documents(documents: Iterable[dict[str, Any]]) -> str:
-    return "".join(f"---\n{dump_yaml(each)}" for each in documents).rstrip("\n")
+def _writer(module: str, function: str) -> Callable[[Report], str]:
+    """Return a function of a module beside this one, which is imported when the function is called."""
+
+    def write(report: Report) -> str:
+        text: str = getattr(import_module(f"webhook.cli.report.{module}"), function)(report)
+        return text
+
+    return write
 
 
-FORMATS: Final[dict[str, Callable[[Report], str]]] = {
-    "html": html,
-    "sarif": sarif,
-    "junit": junit,
-    "github": github,
-    "markdown": markdown,
-    "policyreport": lambda report: _documents(policy_reports(report)),
-    "openreports": lambda report: _documents(open_reports(report)),
+FORMATS: Final = {
+    "html": _writer("html_report", "html"),
+    "sarif": _writer("annotations", "sarif"),
+    "junit": _writer("junit", "junit"),
+    "github": _writer("annotations", "github"),
+    "markdown": _writer("annotations", "markdown"),
+    "policyreport": _writer("policy_reports", "policy_reports_yaml"),
+    "openreports": _writer("policy_reports", "open_reports_yaml"),
 }
 # Those that need no cluster.
 CI_FORMATS: Final = ("sarif", "junit", "github", "markdown")

@@ -7,11 +7,12 @@ https://github.com/openreports/reports-api (openreports.io/v1alpha1).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
 from rules.text.i18n import Text
 from webhook.cli.report.model import DENY, DRYRUN, NOT_CHECKED, WARN, Report, Target
+from webhook.yaml_output import dump_yaml
 
 NAME: Final = "gpugate"
 OPEN_REPORTS: Final = "openreports.io/v1alpha1"
@@ -103,3 +104,17 @@ def _bounded(results: list[dict[str, Any]], report: Report) -> list[dict[str, An
             message = _LEFT_OUT.in_language(report.language).format(count=len(results) - at)
             return [*results[:at], {"policy": NAME, "result": "skip", "message": message}]
     return results
+
+
+def policy_reports_yaml(report: Report) -> str:
+    """Return `policy_reports` as YAML documents."""
+    return _documents(policy_reports(report))
+
+
+def open_reports_yaml(report: Report) -> str:
+    """Return `open_reports` as YAML documents."""
+    return _documents(open_reports(report))
+
+
+def _documents(documents: Iterable[dict[str, Any]]) -> str:
+    return "".join(f"---\n{dump_yaml(each)}" for each in documents).rstrip("\n")
