@@ -15,7 +15,7 @@ from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
-from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded
+from rules.schema.config_map import Loaded
 from rules.schema.loader import load_rules
 from tests.support.builders import exemption, resource_rule
 from tests.support.dra_clusters import (
@@ -29,7 +29,8 @@ from tests.support.dra_clusters import (
 )
 from tests.support.node_builders import A100, GPU, H100, T4, V100, VGPU, gfd, node
 from webhook.admission.review import decode_review
-from webhook.cli.inputs.files import RuleSource, read_path
+from webhook.cli.inputs.files import read_path
+from webhook.cli.inputs.session import Session
 
 ROOT: Final = Path(__file__).parents[2]
 # A recorded review, which is also the envelope of the other pods.
@@ -203,7 +204,7 @@ def request_of(body: bytes) -> AdmissionRequest:
 @cache
 def builtin() -> Loaded:
     """Return the built-in rules."""
-    return RuleSource(DEFAULT_NAMESPACE).load([])
+    return Session().read_rules([])
 
 
 def catalog() -> list[dict[str, Any]]:

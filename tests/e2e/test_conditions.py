@@ -11,14 +11,14 @@ import yaml
 
 from certs.ca_bundle import KINDS
 from rules.model.workload_kinds import built_in_workloads
-from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded
+from rules.schema.config_map import Loaded
 from tests.e2e.cluster import ControlPlane
 from tests.e2e.manifests import MANIFESTS
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
 from tests.support.builders import loaded, resource_rule
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.match_conditions import (
     CONDITION,
@@ -46,7 +46,7 @@ def _namespace(control_plane: ControlPlane) -> None:
 
 def built_in_expression() -> str:
     """Return the expression that gpugate writes with the built-in rules."""
-    return expression(resources_of(RuleSource(DEFAULT_NAMESPACE).load([]).rules), built_in_workloads())
+    return expression(resources_of(Session().rules), built_in_workloads())
 
 
 @pytest.fixture

@@ -11,12 +11,11 @@ import jsonpatch
 import yaml
 
 from rules.nodes.inventory_document import inventory_of
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.fuzz.mutator import texts
 from tests.fuzz.targets import TESTS
 from webhook.admission.handler import AdmissionHandler
 from webhook.admission.review import ReviewError
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,4 +93,4 @@ def _answer(endpoint: Endpoint, data: bytes) -> dict[str, Any] | None:
 def _gate() -> AdmissionHandler:
     """Return a handler with the built-in rules and the nodes of the documentation."""
     nodes = yaml.safe_load((TESTS.parent / "docs/compatibility/nodes.yaml").read_text("utf-8"))
-    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), inventory=inventory_of(nodes["items"]))
+    return AdmissionHandler(Session().read_rules([]), inventory=inventory_of(nodes["items"]))

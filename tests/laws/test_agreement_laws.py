@@ -33,12 +33,10 @@ from webhook.agent.diagnosis import Diagnosis, diagnose
 from webhook.agent.nvml_probe import Probe
 from webhook.cli.audit.findings import evaluate
 from webhook.cli.audit.workloads import WorkloadObject, workloads_in
-from webhook.cli.inputs.cluster_source import NO_CLUSTER
-from webhook.cli.inputs.decision_context import DecisionContext
-from webhook.cli.inputs.quotas import Quotas
+from webhook.cli.inputs.session import Session
 from webhook.cli.report.model import Finding
 from webhook.cli.ui.evaluation import evaluate as shown_by_ui
-from webhook.cli.ui.session import GIVEN, Nodes, Question, Rules, Session
+from webhook.cli.ui.page import GIVEN, Nodes, Page, Question, Rules
 from webhook.cli.whatif.compare import ClusterState, Subject
 from webhook.cli.why.failures import Cause, Source, Statement, causes
 from webhook.cli.why.unscheduled import Unscheduled
@@ -48,16 +46,17 @@ bound_to = st.sampled_from(["n0", "n1", "n2", "n9"])
 selecting_pods = st.builds(pod_of, selecting, st.lists(wishes, min_size=1, max_size=2))
 
 
-def context_of(cluster: Cluster, rule: int) -> DecisionContext:
+def session_of(cluster: Cluster, rule: int) -> Session:
     """Return rules and nodes as a command has them."""
-    quotas = Quotas(NO_CLUSTER, Language.EN)
-    return DecisionContext(policy_of(rule)[0], inventory_of_cluster(cluster), quotas, nodes_given=True)
+    session = Session(node_paths=("nodes.yaml",))
+    session.policy, session.inventory = policy_of(rule)[0], inventory_of_cluster(cluster)
+    return session
 
 
-def audited(context: DecisionContext, document: dict[str, Any]) -> list[Finding]:
+def audited(session: Session, document: dict[str, Any]) -> list[Finding]:
     """Return the findings of `audit` on a pod that a cluster has."""
     workloads = workloads_in([WorkloadObject("", "Pod", document)])
-    return [finding for each in evaluate(context, workloads) for finding, _ in each.findings()]
+    return [finding for each in evaluate(session, workloads) for finding, _ in each.findings()]
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -68,9 +67,9 @@ def test_selectors_and_affinity_of_a_bound_pod_change_nothing(
     """They are ignored during execution: the pod stays on its node, whatever labels that has now."""
     spec = document["spec"] | {"nodeName": node}
     free = {key: value for key, value in spec.items() if key not in ("nodeSelector", "affinity")}
-    context = context_of(cluster, rule)
+    session = session_of(cluster, rule)
 
-    assert audited(context, document | {"spec": free}) == audited(context, document | {"spec": spec})
+    assert audited(session, document | {"spec": free}) == audited(session, document | {"spec": spec})
 
 
 # What status and events may say of a pod, whatever a decision says of it.
@@ -109,18 +108,18 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     """Certain are the violations by facts, in each of them; policy is likely, and a missing fact unknown."""
     spec = document["spec"] | ({"nodeName": node} if node else {})
     pod = document | {"spec": spec}
-    context = context_of(cluster, rule)
+    session = session_of(cluster, rule)
     created = request(pod, mutating=False)
-    decision = decide(context.snapshot, created)
-    whatif = ClusterState(context.snapshot, 0).runs(Subject("default", "Pod/train", created))
-    explained = causes(decision, statements, Language.EN, Unscheduled(context.inventory, spec))
+    decision = decide(session.snapshot, created)
+    whatif = ClusterState(session.snapshot, 0).runs(Subject("default", "Pod/train", created))
+    explained = causes(decision, statements, Language.EN, Unscheduled(session.inventory, spec))
     facts = Certainty.CERTAIN in certainties(decision)
 
     assert facts is any(each.basis.value == "fact" for each in decision.violations)
-    assert facts is (Certainty.CERTAIN in {each.certainty for each in audited(context, pod)})
+    assert facts is (Certainty.CERTAIN in {each.certainty for each in audited(session, pod)})
     assert facts is (Certainty.CERTAIN in said_by_rules(explained))
     assert not (facts and not decision.allowed and whatif.certainty is not Certainty.CERTAIN)
-    if node is None or context.inventory.named(node):  # that a node is gone is a fact of its own
+    if node is None or session.inventory.named(node):  # that a node is gone is a fact of its own
         assert facts or whatif.certainty is not Certainty.CERTAIN
 
 
@@ -134,8 +133,8 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     policy, nodes = policy_of(rule)[0], inventory_of_cluster(cluster)
     decision = decide(Snapshot(policy, nodes), request(pod, mutating=False))
     rule_set = RuleSet(compatibility=(policy_of(rule)[1],))
-    session = Session({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))
-    answer = shown_by_ui(session, Question(dump_yaml(pod), rules=GIVEN, nodes=GIVEN, namespace="default"))
+    page = Page({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))
+    answer = shown_by_ui(page, Question(dump_yaml(pod), rules=GIVEN, nodes=GIVEN, namespace="default"))
     (shown,) = answer["objects"]
     found = [
         violation["certainty"]

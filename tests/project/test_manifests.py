@@ -27,7 +27,7 @@ from webhook.admission.app import create_app
 from webhook.cli.audit.command import command as audit
 from webhook.cli.commands.images import command as images
 from webhook.cli.commands.serve import command
-from webhook.cli.inputs.files import load_workloads
+from webhook.cli.inputs.session import Session
 from webhook.images.resolver.fact_store import NAMES
 from webhook.server.server import ServerConfig
 from webhook.telemetry import metrics
@@ -397,7 +397,9 @@ def test_the_reports_may_list_each_kind_of_workload_and_write_only_reports() -> 
         for verb in rule["verbs"]
     }
     listed = {(group, resource) for group, resource, verb in rights if verb == "list"}
-    kinds = {(group, f"{kind.lower()}s") for group, kind in load_workloads(()).paths if group != "extensions"}
+    kinds = {
+        (group, f"{kind.lower()}s") for group, kind in Session().workloads.paths if group != "extensions"
+    }
     pod = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     name, *arguments = container["args"]

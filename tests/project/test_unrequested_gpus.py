@@ -12,9 +12,8 @@ import pytest
 import yaml
 
 from rules.model.rule import RuleSet
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from tests.support.paths import ROOT
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 from webhook.cluster.match_conditions import PODS, expression, resources_of
 
 COMPONENT: Final = ROOT / "manifests/components/unrequested-gpus"
@@ -77,7 +76,7 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
 @pytest.mark.parametrize("file", POLICIES)
 def test_a_request_is_a_resource_of_the_built_in_rules(file: str, request: pytest.FixtureRequest) -> None:
     """`--update-golden` rewrites it."""
-    rules = RuleSource(DEFAULT_NAMESPACE).load([]).rules
+    rules = Session().rules
     of_cuda = RuleSet(compatibility=tuple(each for each in rules.compatibility if each.sharing.cuda))
     every, cuda = (_KEY_TEST.findall(expression(resources_of(each), PODS))[0] for each in (rules, of_cuda))
     if request.config.getoption("--update-golden"):

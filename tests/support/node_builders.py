@@ -13,11 +13,10 @@ from rules.model.decision import Decision
 from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.support import reference_selector as reference
 from tests.support.builders import config_map, container, patched, pod, request
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
 Node = dict[str, Any]
 
@@ -106,7 +105,7 @@ def inventory(*groups: Node | list[Node]) -> Inventory:
 @cache
 def shipped_rules() -> RuleSet:
     """Return the built-in rules."""
-    return RuleSource(DEFAULT_NAMESPACE).load([]).rules
+    return Session().rules
 
 
 @cache

@@ -6,16 +6,15 @@ import json
 from functools import cache
 from typing import Any
 
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
 
 @cache
 def builtin_handler(language: Language = Language.EN) -> AdmissionHandler:
     """Return a handler with the built-in rules."""
-    return AdmissionHandler(RuleSource(DEFAULT_NAMESPACE).load([]), language)
+    return AdmissionHandler(Session().read_rules([]), language)
 
 
 def pod(limits: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:

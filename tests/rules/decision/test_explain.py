@@ -20,7 +20,6 @@ from rules.decision.trace import Edit, Explanation, RuleEvaluation, RuleOutcome,
 from rules.model.decision import AdmissionRequest
 from rules.model.rule import RuleSet
 from rules.nodes.inventory import Inventory
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.i18n import Language
 from tests.laws.test_decision_laws import pods, policies
 from tests.support.builders import (
@@ -53,9 +52,9 @@ from tests.support.node_builders import (
     shipped,
 )
 from tests.support.pseudo_terminal import on_terminal
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
-BUILT_IN = RuleSource(DEFAULT_NAMESPACE).load([]).rules
+BUILT_IN = Session().rules
 CLUSTER = inventory(nodes(2, "new", gfd("12.4", A100)), nodes(1, "old", gfd("11.8", T4)))
 ENV = {"env": [{"name": "A", "value": "1"}]}
 

@@ -12,7 +12,6 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Language
 from tests.support.builders import (
@@ -29,9 +28,9 @@ from tests.support.builders import (
     NO_NODES as EMPTY,
 )
 from tests.support.node_builders import GPU, gfd, inventory, nodes, shipped
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
-SHIPPED = compile_policy(RuleSource(DEFAULT_NAMESPACE).load([]).rules)
+SHIPPED = compile_policy(Session().rules)
 RULE = policy(resource_rule())
 
 

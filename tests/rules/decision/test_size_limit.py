@@ -29,14 +29,13 @@ from rules.decision.size_limit import (
 )
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.nodes.inventory_document import inventory_of
-from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.text.bounded_cache import MOST_STEPS
 from rules.text.i18n import Language
 from tests.bench.cases import node_of
 from tests.support.cpu_time import loops
 from tests.support.webhooks import body, builtin_handler, pod
 from webhook.admission.handler import AdmissionHandler
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}
 _MATRIX = 64  # images that a CI matrix has in one object
@@ -203,7 +202,7 @@ def test_combinations_of_node_selector_terms_are_limited() -> None:
         {"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()
     ]
     handler = AdmissionHandler(
-        RuleSource(DEFAULT_NAMESPACE).load([]), inventory=inventory_of([node_of(at) for at in range(60)])
+        Session().read_rules([]), inventory=inventory_of([node_of(at) for at in range(60)])
     )
     response = json.loads(handler.answer("mutate", body(document)))["response"]
 

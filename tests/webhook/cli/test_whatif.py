@@ -20,14 +20,14 @@ from tests.support.cpu_time import loops
 from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
 from tests.support.what_if_clusters import Made, nodes, pod_of, workloads
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.session import Session
 
 Whatif = Callable[..., Result]
 
 
 @cache
 def _policy() -> Policy:
-    return compile_policy(RuleSource().load(()).rules)
+    return compile_policy(Session().rules)
 
 
 def _allowed(inventory: Inventory, made: Made) -> bool:

@@ -29,6 +29,7 @@ from tests.support.serving import wait_for
 from tests.support.webhooks import body, pod
 from webhook.admission.handler import AdmissionHandler, NotSyncedError
 from webhook.cli.commands.serve import _cluster
+from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi
 from webhook.cluster.inventory_sync import InventorySync
 from webhook.cluster.reflector import Applied, Deleted, Listed
@@ -628,11 +629,11 @@ def test_a_server_in_a_pod_follows_its_own_cluster(monkeypatch: pytest.MonkeyPat
     own = ClusterApi(Configuration())
     monkeypatch.setattr(ClusterApi, "in_cluster", lambda: own)
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
-    outside = _cluster(None, None, of_pod=True)
+    outside = _cluster(NO_CLUSTER, of_pod=True)
     monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.0.0.1")
 
     assert (None, own, None) == (
         outside,
-        _cluster(None, None, of_pod=True),
-        _cluster(None, None, of_pod=False),
+        _cluster(NO_CLUSTER, of_pod=True),
+        _cluster(NO_CLUSTER, of_pod=False),
     )

@@ -22,17 +22,22 @@ from webhook.cli.audit.findings import (
     summary,
 )
 from webhook.cli.audit.source import list_workloads
-from webhook.cli.inputs.completers import FILE
-from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.inputs.files import BUILT_IN
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
     not_checked_facts,
     without_nodes,
 )
-from webhook.cli.inputs.options import fail_on_option, workloads_option
+from webhook.cli.inputs.options import (
+    decision_options,
+    existing_objects_option,
+    fail_on_option,
+    output_option,
+    workloads_option,
+)
 from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
 from webhook.cli.report.formats import FORMATS
 from webhook.cli.report.model import Finding, Report, Target, not_checked, place_of
@@ -68,23 +73,10 @@ _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[KIND/NAME]...")
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
-    "- for stdin.  [default: those of the cluster]",
-)
+@existing_objects_option
 @click.option("-n", "--namespace", metavar="NS", help="Evaluate only objects of this namespace.")
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["table", "wide", "json", *FORMATS]),
-    default="table",
-    show_default=True,
+@output_option(
+    *("table", "wide", "json", *FORMATS),
     help="wide: also each finding as the user would see it; html: a page to read and print; sarif, junit, "
     "github and markdown: for CI; policyreport (wgpolicyk8s.io/v1alpha2) and openreports "
     "(openreports.io/v1alpha1): objects for kubectl apply.",
@@ -96,9 +88,10 @@ _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
     "results. Findings are then no failure.",
 )
 @filter_option
-@fail_on_option
+@fail_on_option()
 @decision_options
 @workloads_option
+@with_session
 def command(
     names: tuple[str, ...],
     filenames: tuple[str, ...],
@@ -107,7 +100,7 @@ def command(
     write: bool,
     filters: tuple[str, ...],
     fail_on: str,
-    sources: Sources,
+    session: Session,
 ) -> None:
     """Evaluate what is in a cluster with the rules; without --context, in that of the current context.
 
@@ -136,32 +129,32 @@ def command(
     if output == "github" and not filenames:
         raise click.UsageError("-o github marks lines of files: use --filename FILE, or -o markdown")
     if not filenames:
-        sources = sources.of_current_cluster("--filename FILE")
-    context = sources.load()
+        session.use_current_cluster("--filename FILE")
+    session.load()
     with progress(READING_WORKLOADS):
-        workloads = list_workloads(filenames, sources, context, namespace)
+        workloads = list_workloads(filenames, session, namespace)
     if names:
         known = list(dict.fromkeys(each.reference.lower() for each in workloads))
         chosen = set(named(map(str.lower, names), known, WORKLOAD_NOUN, USE_FILENAME))
         workloads = [each for each in workloads if each.reference.lower() in chosen]
     with progress(EVALUATING_WORKLOADS):
-        audited = filtered(filters, list(evaluate(context, workloads)), _row)
+        audited = filtered(filters, list(evaluate(session, workloads)), _row)
     pods = [each for workload in audited for each in workload.workload.pods]
-    quotas = context.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
+    quotas = session.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
     if output == "json":
-        _show_json(audited, quotas, context.notes, sources.language)
+        _show_json(audited, quotas, session.notes, session.language)
     elif output in FORMATS:
-        report = _report(audited, context, sources, _tables(context) if output == "html" else ())
+        report = _report(audited, session, _tables(session) if output == "html" else ())
         if write:
-            _write(report, namespace, sources)
+            _write(report, namespace, session)
         elif text := FORMATS[output](report):
             click.echo(text)
     else:
-        _show_tables(audited, sources.language, wide=output == "wide" or bool(names))
+        _show_tables(audited, session.language, wide=output == "wide" or bool(names))
         for used_up in quotas:
-            print_warning(used_up.message, sources.language)
+            print_warning(used_up.message, session.language)
     decisions = (each.decision for workload in audited for each in workload.objects)
-    sys.exit(context.exit_status(() if write else decisions, fail_on))
+    sys.exit(session.exit_status(() if write else decisions, fail_on))
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
@@ -299,12 +292,10 @@ def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
     }
 
 
-def _report(
-    audited: Sequence[EvaluatedWorkload], context: DecisionContext, sources: Sources, tables: Sequence[Table]
-) -> Report:
+def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequence[Table]) -> Report:
     """Return the report in which all formats but tables and JSON agree."""
-    compatibility = {rule.name for rule in context.policy.rules.compatibility}
-    language = sources.language
+    compatibility = {rule.name for rule in session.policy.rules.compatibility}
+    language = session.language
     return Report(
         tool="gpugate audit",
         title=REPORT_TITLE.in_language(language),
@@ -315,10 +306,10 @@ def _report(
             for workload in audited
             for each in workload.objects
         ),
-        facts=_sources_of(context, sources),
+        facts=_sources_of(session),
         tables=tables,
         notes=(
-            *context.notes,
+            *session.notes,
             *without_nodes((each.decision for one in audited for each in one.objects), language),
         ),
     )
@@ -341,25 +332,25 @@ def _target(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -
     )
 
 
-def _sources_of(context: DecisionContext, sources: Sources) -> dict[str, str]:
+def _sources_of(session: Session) -> dict[str, str]:
     """Return the rules, the nodes and where these are from, and the time, by their headings."""
-    language, cluster = sources.language, sources.rules.cluster
+    language, cluster = session.language, session.cluster
     of_cluster = CLUSTER_CONTEXT.in_language(language).format(
         context=cluster.context or CURRENT_CONTEXT.in_language(language)
     )
-    rules = ", ".join(sources.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
-    nodes = ", ".join(sources.node_paths) or (of_cluster if cluster.selected else "–")
+    rules = ", ".join(session.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
+    nodes = ", ".join(session.node_paths) or (of_cluster if cluster.selected else "–")
     decisive = sum(
         map(
             len,
             (
-                context.policy.rules.resources,
-                context.policy.rules.injections,
-                context.policy.rules.compatibility,
+                session.policy.rules.resources,
+                session.policy.rules.injections,
+                session.policy.rules.compatibility,
             ),
         )
     )
-    values = (f"{decisive} ({rules})", f"{len(context.inventory)} ({nodes})")
+    values = (f"{decisive} ({rules})", f"{len(session.inventory)} ({nodes})")
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
     return dict(
@@ -369,10 +360,10 @@ def _sources_of(context: DecisionContext, sources: Sources) -> dict[str, str]:
     )
 
 
-def _tables(context: DecisionContext) -> list[Table]:
+def _tables(session: Session) -> list[Table]:
     """Return the compatibility of the nodes with CUDA runtimes, by each set of labels that rules define."""
-    labels = dict.fromkeys(rule.sharing.labels for rule in context.policy.rules.compatibility if rule.enabled)
-    inventory = context.inventory
+    labels = dict.fromkeys(rule.sharing.labels for rule in session.policy.rules.compatibility if rule.enabled)
+    inventory = session.inventory
     found = (
         class_table(SharingPolicy(labels=each), inventory.classes(inventory.everything, each))
         for each in labels or (LabelNames(),)
@@ -380,12 +371,12 @@ def _tables(context: DecisionContext) -> list[Table]:
     return [table for table in found if table]
 
 
-def _write(report: Report, namespace: str | None, sources: Sources) -> None:
+def _write(report: Report, namespace: str | None, session: Session) -> None:
     """Write Reports to the cluster, and print what was written."""
     documents = open_reports(report)
-    written, deleted = sources.rules.cluster.query(
+    written, deleted = session.cluster.query(
         lambda cluster: cluster.write_reports(documents, LABELS, namespace)
     )
     print_summary(
-        REPORTS_WRITTEN.in_language(sources.language).format(written=written, deleted=deleted), err=False
+        REPORTS_WRITTEN.in_language(session.language).format(written=written, deleted=deleted), err=False
     )

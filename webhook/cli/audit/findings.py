@@ -10,7 +10,7 @@ from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.decision.messages import warning_line
 from rules.model.decision import Basis, cause_of
 from webhook.cli.audit.workloads import Workload, WorkloadObject
-from webhook.cli.inputs.decision_context import DecisionContext
+from webhook.cli.inputs.session import Session
 from webhook.cli.report.model import EFFECTS, WARN, Finding
 
 
@@ -78,28 +78,28 @@ class SummaryRow(NamedTuple):
     reason: str
 
 
-def evaluate(context: DecisionContext, workloads: Iterable[Workload]) -> Iterator[EvaluatedWorkload]:
+def evaluate(session: Session, workloads: Iterable[Workload]) -> Iterator[EvaluatedWorkload]:
     """Yield the workloads with the decisions on them; print an error for each malformed object."""
     for workload in workloads:
-        objects = tuple(_evaluated(context, workload))
+        objects = tuple(_evaluated(session, workload))
         if objects:
             yield EvaluatedWorkload(workload, objects)
 
 
-def _evaluated(context: DecisionContext, workload: Workload) -> Iterator[EvaluatedObject]:
+def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject]:
     for each in workload.objects:
         document = each.document
         if not all(isinstance(document.get(name), dict) for name in ("metadata", "spec")) and each.is_pod:
-            context.add_error(f"{each.source}: invalid pod: metadata or spec is missing".removeprefix(": "))
+            session.add_error(f"{each.source}: invalid pod: metadata or spec is missing".removeprefix(": "))
             continue
         request = AdmissionRequest(
             "CREATE", each.group, each.kind, each.key.namespace, document, mutating=False
         )
         try:
-            yield EvaluatedObject(each, context.decide(request), context.policy.language)
+            yield EvaluatedObject(each, session.decide(request), session.policy.language)
         except ObjectError as error:
             place = each.source or f"{each.kind} {each.key.namespace}/{each.key.name}"
-            context.add_error(f"{place}: {error}")
+            session.add_error(f"{place}: {error}")
 
 
 def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:

@@ -8,30 +8,28 @@ from typing import Any
 
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.workloads import Workload, workload_objects, workloads_in
-from webhook.cli.inputs.decision_context import DecisionContext, Sources
 from webhook.cli.inputs.objects import InputError, objects_in
+from webhook.cli.inputs.session import Session
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import IGNORED_NAMESPACES, NOT_READ
 
 
-def list_workloads(
-    filenames: Iterable[str], sources: Sources, context: DecisionContext, namespace: str | None
-) -> list[Workload]:
+def list_workloads(filenames: Iterable[str], session: Session, namespace: str | None) -> list[Workload]:
     """Return the workloads in files, or without files those of the cluster; of one namespace or all.
 
     Raises BadInputError.
     """
     paths = list(filenames)
-    found = _in_files(paths, context) if paths else _in_cluster(sources, context, namespace)
+    found = _in_files(paths, session) if paths else _in_cluster(session, namespace)
     return [each for each in found if namespace in (None, each.namespace)]
 
 
-def _in_cluster(sources: Sources, context: DecisionContext, namespace: str | None) -> list[Workload]:
+def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
     """Return the workloads of a cluster, except in ignored namespaces; say what is left out."""
-    cluster, language, kinds = sources.rules.cluster, sources.language, context.policy.workloads
+    cluster, language, kinds = session.cluster, session.language, session.policy.workloads
     listed = cluster.query(lambda found: found.workloads(kinds, namespace))
     for why in listed.unread:
-        context.add_note(NOT_READ.in_language(language).format(why=why), language)
+        session.add_note(NOT_READ.in_language(language).format(why=why))
     ignored = set(cluster.query(lambda found: found.ignored_namespaces()))
     workloads = workloads_in(workload_objects((("", each) for each in listed.objects), kinds))
     left_out = [
@@ -40,24 +38,23 @@ def _in_cluster(sources: Sources, context: DecisionContext, namespace: str | Non
     if left_out:
         names = ", ".join(sorted({each.namespace for each in left_out}))
         text = IGNORED_NAMESPACES.in_language(language)
-        context.add_note(
-            text.format(workloads=counted(len(left_out), "workload"), count=len(left_out), names=names),
-            language,
+        session.add_note(
+            text.format(workloads=counted(len(left_out), "workload"), count=len(left_out), names=names)
         )
     return [each for each in workloads if each.namespace not in ignored]
 
 
-def _in_files(filenames: Iterable[str], context: DecisionContext) -> list[Workload]:
+def _in_files(filenames: Iterable[str], session: Session) -> list[Workload]:
     """Return the workloads in files; print errors in them, and use claims and quotas as existing."""
     documents: list[tuple[str, dict[str, Any]]] = []
     for source, value in chain.from_iterable(map(objects_in, filenames)):
         if isinstance(value, SourceError):
-            context.add_error(str(value))
+            session.add_error(str(value))
         elif not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            context.add_error(
+            session.add_error(
                 str(InputError(f"{source}: expected a Kubernetes object with apiVersion and kind"))
             )
         else:
             documents.append((source, value))
-    context.add_objects([value for _, value in documents], "default")
-    return workloads_in(workload_objects(documents, context.policy.workloads))
+    session.add_objects([value for _, value in documents], "default")
+    return workloads_in(workload_objects(documents, session.policy.workloads))

@@ -24,8 +24,13 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
-from webhook.cli.inputs.completers import CONTEXT, FILE
-from webhook.cli.inputs.options import language_option, output_option
+from webhook.cli.inputs.options import (
+    context_option,
+    kubeconfig_option,
+    language_option,
+    options,
+    output_option,
+)
 from webhook.cli.terminal.console import (
     BadInputError,
     first_of,
@@ -102,22 +107,20 @@ def _place_options(command: F) -> F:
             store = SecretStore(api, namespace, secret or _SECRET)
             return command(place=_Place(store, api, namespace), **others)
 
-    for option in (
-        language_option,
-        click.option("--secret", metavar="NAME", help=f"Name of the Secret.  [default: {_SECRET}]"),
-        click.option(
-            "--namespace", "-n", metavar="NS", help=f"Namespace of the Secret.  [default: {_NAMESPACE}]"
-        ),
-        click.option("--context", type=CONTEXT, metavar="NAME", help="Use the cluster of this context."),
-        click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig."),
+    return options(
         click.option(
             "--directory",
             type=click.Path(path_type=Path),
             help="Use PEM files in this directory instead of a cluster.",
         ),
-    ):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the command, with other arguments
+        kubeconfig_option(),
+        context_option(),
+        click.option(
+            "--namespace", "-n", metavar="NS", help=f"Namespace of the Secret.  [default: {_NAMESPACE}]"
+        ),
+        click.option("--secret", metavar="NAME", help=f"Name of the Secret.  [default: {_SECRET}]"),
+        language_option,
+    )(wrapper)  # type: ignore[return-value]  # the command, with other arguments
 
 
 _names_option = click.option(

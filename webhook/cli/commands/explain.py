@@ -20,9 +20,15 @@ from rules.text.i18n import Text as Words
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 from webhook.admission.review import encode
-from webhook.cli.inputs.decision_context import Sources, decision_options
 from webhook.cli.inputs.not_checked import not_checked_facts, not_checked_lines, without_nodes
-from webhook.cli.inputs.options import object_namespace_option, objects_option, workloads_option
+from webhook.cli.inputs.options import (
+    decision_options,
+    object_namespace_option,
+    objects_option,
+    output_option,
+    workloads_option,
+)
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.terminal.vocabulary import (
     ACTIONS,
@@ -147,14 +153,15 @@ _COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cy
 @click.command()
 @objects_option
 @object_namespace_option
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True)
+@output_option("text", "json")
 @click.option(
     "--all", "everything", is_flag=True, help="List also rules that are not applicable or disabled."
 )
 @decision_options
 @workloads_option
+@with_session
 def command(
-    filenames: tuple[str, ...], namespace: str, output: str, everything: bool, sources: Sources
+    filenames: tuple[str, ...], namespace: str, output: str, everything: bool, session: Session
 ) -> None:
     """For each object, show which rules matched, why others did not, and the changes and violations.
 
@@ -170,29 +177,29 @@ def command(
       gpugate explain https://example.com/pod.yaml --context production
       gpugate explain -f pod.yaml -o json | jq '.objects[].pods[].containers[].rules[] | select(.edits != [])'
     """
-    context = sources.load()
+    session.load()
     facts: list[dict[str, Any]] = []
     decisions: list[Decision] = []
-    writer = _TreeWriter(sources.language, everything=everything)
+    writer = _TreeWriter(session.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
-        found = explain(context.snapshot, request, time())
-        return replace(found, decision=context.complete(found.decision))
+        found = explain(session.snapshot, request, time())
+        return replace(found, decision=session.complete(found.decision))
 
-    for (source, request, name), explanation in context.results(filenames, namespace, explained):
+    for (source, request, name), explanation in session.results(filenames, namespace, explained):
         decisions.append(explanation.decision)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            found = explanation_facts(explanation, sources.language, everything=everything)
+            found = explanation_facts(explanation, session.language, everything=everything)
             facts.append(heading | found)
         else:
             show(writer.tree(heading, explanation))
     if output == "json":
         print_json(encode({"objects": facts}).decode())
     else:
-        for line in without_nodes(decisions, sources.language):
+        for line in without_nodes(decisions, session.language):
             print_summary(line, err=False)
-    sys.exit(context.exit_status(decisions))
+    sys.exit(session.exit_status(decisions))
 
 
 class _TreeWriter:

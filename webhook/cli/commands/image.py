@@ -12,25 +12,26 @@ import click
 from rules import Language
 from rules.cuda.nvidia_require import constraints
 from rules.kube.image_reference import parse_image
-from webhook.cli.inputs.completers import FILE
-from webhook.cli.inputs.files import BAD_INPUT, load_workloads
+from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.image_source import (
     Access,
     Inspection,
+    ca_file_option,
     images_in,
+    insecure_registry_option,
     inspect_images,
-    read_hosts,
-    read_mirrors,
+    mirror_option,
+    registry_config_option,
+    with_access,
 )
 from webhook.cli.inputs.options import (
-    ca_file_option,
-    insecure_registry_option,
+    files_option,
     language_option,
-    mirror_option,
     output_option,
     quiet_option,
     workloads_option,
 )
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     UNKNOWN,
     print_document,
@@ -126,13 +127,10 @@ def command() -> None:
 
 @command.command()
 @click.argument("references", nargs=-1, metavar="[IMAGE]...")
-@click.option(
+@files_option(
     "-f",
     "--filename",
     "filenames",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
     help="File or folder with objects, or - for stdin: inspect the images of their containers.",
 )
 @output_option("text", "wide", "json", "yaml", "rule", help="rule: an ImageCatalog of these images.")
@@ -144,12 +142,7 @@ def command() -> None:
     metavar="OS/ARCH",
     help="Read this platform; may be repeated.  [default: all, at most 8]",
 )
-@click.option(
-    "--registry-config",
-    type=FILE,
-    metavar="FILE",
-    help="Credentials, as `docker login` writes them.  [default: ~/.docker/config.json]",
-)
+@registry_config_option("`docker login` writes them")
 @ca_file_option
 @insecure_registry_option
 @mirror_option
@@ -161,19 +154,16 @@ def command() -> None:
 @workloads_option
 @quiet_option
 @language_option
+@with_access
+@with_session
 def inspect(
     references: tuple[str, ...],
     filenames: tuple[str, ...],
     output: str,
     name: str,
     platforms: tuple[str, ...],
-    registry_config: str | None,
-    ca_file: str | None,
-    insecure: tuple[str, ...],
-    mirrors: tuple[str, ...],
-    allow_private: bool,
-    workload_paths: tuple[str, ...],
-    lang: str,
+    access: Access,
+    session: Session,
 ) -> None:
     """Show CUDA version, requirements and platforms of images, from their own configs.
 
@@ -188,21 +178,14 @@ def inspect(
       gpugate image inspect ./image.tar -o json | jq '.images[].platforms[].cuda'
       docker save app:1 -o app.tar && gpugate image inspect app.tar
     """
-    language = Language(lang)
+    language = session.language
     if not references and not filenames:
         raise click.UsageError("no images given (use IMAGE or --filename FILE)")
     for platform in platforms:
         if not _PLATFORM.fullmatch(platform):
             message = f"expected OS/ARCH, such as linux/amd64, got {platform!r}"
             raise click.BadParameter(message, param_hint="'--platform'")
-    access = Access(
-        registry_config,
-        ca_file,
-        read_hosts(insecure, "--insecure-registry"),
-        read_mirrors(mirrors),
-        allow_private,
-    )
-    in_objects, complete = images_in(filenames, load_workloads(workload_paths))
+    in_objects, complete = images_in(filenames, session.workloads)
     if filenames and complete and not in_objects:
         print_warning(NO_IMAGES.in_language(language).format(files=", ".join(filenames)))
     found = inspect_images(references, in_objects, platforms, access)

@@ -11,13 +11,22 @@ from typing import Final
 
 import click
 
-from webhook.cli.inputs.completers import CONTEXT, FILE, FOLDER
-from webhook.cli.inputs.image_source import Access, read_hosts, read_mirrors
-from webhook.cli.inputs.options import (
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.completers import FILE, FOLDER
+from webhook.cli.inputs.image_source import (
+    Access,
     ca_file_option,
     insecure_registry_option,
     mirror_option,
+    read_hosts,
+    registry_config_option,
+    with_access,
+)
+from webhook.cli.inputs.options import (
+    context_option,
+    kubeconfig_option,
     namespace_option,
+    option_group,
 )
 from webhook.cli.terminal.console import BadInputError
 from webhook.images.credentials import CredentialError
@@ -58,12 +67,7 @@ REGISTRIES: Final = (
 @insecure_registry_option
 @mirror_option
 @ca_file_option
-@click.option(
-    "--registry-config",
-    type=FILE,
-    metavar="FILE",
-    help="Credentials, as `docker login` or a pull secret has them.  [default: ~/.docker/config.json]",
-)
+@registry_config_option("`docker login` or a pull secret has them")
 @click.option(
     "--pull-secrets",
     is_flag=True,
@@ -83,13 +87,8 @@ REGISTRIES: Final = (
     metavar="FOLDER",
     help="Folder that contains their programs.",
 )
-@click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig.")
-@click.option(
-    "--context",
-    type=CONTEXT,
-    metavar="NAME",
-    help="Use the cluster of this context.  [default in a pod: its own cluster]",
-)
+@kubeconfig_option()
+@context_option("Use the cluster of this context.  [default in a pod: its own cluster]")
 @click.option(
     "--port",
     type=click.IntRange(0, 65535),
@@ -98,20 +97,18 @@ REGISTRIES: Final = (
     help="Port for probes and metrics over plain HTTP; 0 selects a free port.",
 )
 @namespace_option
+@option_group("cluster", ClusterSource)
+@with_access
 def command(
     registries: tuple[str, ...],
     private: tuple[str, ...],
-    insecure: tuple[str, ...],
-    mirrors: tuple[str, ...],
-    ca_file: str | None,
-    registry_config: str | None,
     pull_secrets: bool,
     provider_config: str | None,
     provider_folder: str | None,
-    kubeconfig: str | None,
-    context: str | None,
     port: int,
     rules_namespace: str,
+    cluster: ClusterSource,
+    access: Access,
 ) -> None:
     """Read facts about the images of a cluster from registries, and write them as ImageCatalogs.
 
@@ -127,7 +124,6 @@ def command(
       gpugate images --registry nvcr.io --registry '*.pkg.dev' --registry-config config.json
     """
     # Imported here: the import takes a quarter of a second.
-    from webhook.cluster.client import ClusterError, connect
     from webhook.images.guards import Guards
     from webhook.images.provider_plugins import ProviderPlugins
     from webhook.images.reader import ImageReader
@@ -138,13 +134,10 @@ def command(
     from webhook.server.plain_http import serve_plain
     from webhook.telemetry.logs import configure_logs
 
-    access = Access(
-        registry_config, ca_file, read_hosts(insecure, "--insecure-registry"), read_mirrors(mirrors)
-    )
     read_hosts(registries, "--registry")
     read_hosts(private, "--private-registry")
     settings = access.settings(())
-    guards = Guards((*registries, *private), (*private, *settings.guards.private), insecure)
+    guards = Guards((*registries, *private), (*private, *settings.guards.private), access.insecure)
     if bool(provider_config) != bool(provider_folder):
         raise click.UsageError(
             "--credential-provider-config and --credential-provider-bin-dir require each other"
@@ -157,10 +150,7 @@ def command(
         raise BadInputError(str(error)) from None
     configure_logs()
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # failed requests are logged once
-    try:
-        api = connect(kubeconfig, context)
-    except ClusterError as error:
-        raise BadInputError(str(error)) from None
+    api = cluster.connect()
     ended = threading.Event()
     with ImageReader(replace(settings, guards=guards), FirstOf(sources)) as reader:
         resolver = Resolver(api, reader, rules_namespace)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from time import time
 from typing import Final
 
@@ -14,16 +15,19 @@ from rules.lint.rule_set_checks import lint
 from rules.schema.errors import Code
 from rules.text.printable import printable
 from rules.text.yaml_document import Location
-from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.completers import RULE_PATH
-from webhook.cli.inputs.files import NO_RULES, RuleSource, load_inventory
 from webhook.cli.inputs.options import (
     cluster_options,
+    fail_on_option,
     language_option,
     namespace_option,
     nodes_option,
+    output_option,
     quiet_option,
+    rules_option,
 )
+from webhook.cli.inputs.session import NO_RULES, Session, with_session
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.junit import junit_of_files
 from webhook.cli.report.model import DENY, WARN, Finding, Report, Target
@@ -72,40 +76,19 @@ ABOUT: Final[dict[Code, str]] = {
 
 @click.command()
 @click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", *_FORMATS]), default="text", show_default=True
-)
-@click.option(
-    "--fail-on",
-    type=click.Choice(["error", "warn"]),
-    default="error",
-    show_default=True,
-    help="warn: exit status 3 if there are only warnings.",
-)
-@click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    type=RULE_PATH,
-    metavar="PATH",
-    help="Rules that are in force together with those to check: file, folder or URL, or builtin; may be "
-    "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]",
+@output_option("text", "json", *_FORMATS)
+@fail_on_option("error")
+@rules_option(
+    "Rules that are in force together with those to check: file, folder or URL, or builtin; may be "
+    "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]"
 )
 @nodes_option
 @namespace_option
 @cluster_options
 @quiet_option
 @language_option
-def command(
-    paths: tuple[str, ...],
-    output: str,
-    fail_on: str,
-    rule_paths: tuple[str, ...],
-    node_paths: tuple[str, ...],
-    rules_namespace: str,
-    cluster: ClusterSource,
-    lang: str,
-) -> None:
+@with_session
+def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session) -> None:
     """Check rule files and folders; without PATH, the rules of the cluster or the built-in rules.
 
     PATH may be a URL, or builtin for the built-in rules. Reports every error as file:line:column, with the
@@ -121,16 +104,13 @@ def command(
       gpugate lint my-rules/ --context production
       kustomize build rules/ | gpugate lint -
     """
-    source = RuleSource(rules_namespace, cluster)
-    sources = list(source.sources(paths))
+    sources, language = list(session.sources(paths)), session.language
     # As kubectl plugin, too, files are not compared with a cluster unless it is named.
-    compared = NO_CLUSTER if paths and not cluster.named else cluster
-    inventory = load_inventory(node_paths, compared)
-    others = (
-        RuleSource(rules_namespace, compared).load(rule_paths).rules if paths or rule_paths else RuleSet()
-    )
-    loaded = lint(sources, time(), rules_namespace, inventory, others)
-    language = Language(lang)
+    unnamed = paths and not session.cluster.named
+    compared = replace(session, cluster=NO_CLUSTER) if unnamed else session
+    inventory = compared.inventory
+    others = compared.read_rules(session.rule_paths).rules if paths or session.rule_paths else RuleSet()
+    loaded = lint(sources, time(), session.rules_namespace, inventory, others)
     files = list(dict.fromkeys(name for name, _ in sources))
     report = _report(loaded, files, language)
     if output == "json":
@@ -144,7 +124,7 @@ def command(
     empty = not any(loaded.rules)
     if empty:
         none = NO_RULES.in_language(language)
-        print_warning(f"{', '.join(paths)}: {none}" if paths else source.no_rules(language), language)
+        print_warning(f"{', '.join(paths)}: {none}" if paths else session.no_rules(), language)
     sys.exit(WARNED if (empty or loaded.warnings) and fail_on == "warn" else 0)
 
 

@@ -23,9 +23,9 @@ from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Text
 from webhook.cli.inputs.completers import NODE
-from webhook.cli.inputs.node_source import NodeSource, node_options
-from webhook.cli.inputs.options import output_option
+from webhook.cli.inputs.options import label_options, output_option
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import dotted, sort_key
 from webhook.cli.terminal.console import UNKNOWN, print_document, print_line, print_warning, show_table
 from webhook.cli.terminal.vocabulary import (
@@ -59,10 +59,9 @@ _WIDE: Final = ("runtime source", "resources", "labels at creation")
     help="wide: also what tells the container runtime, the resources, and the labels that nodes of pools "
     "have when they are created.",
 )
-@node_options
-def command(
-    names: tuple[str, ...], filters: tuple[str, ...], output: str, nodes: NodeSource, language: Language
-) -> None:
+@label_options
+@with_session
+def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, session: Session) -> None:
     """List the GPU capabilities of nodes in files or a cluster, grouped by equal capabilities.
 
     With NAME, the name of a node or a glob, each of these nodes is a line.
@@ -81,9 +80,9 @@ def command(
       kubectl get nodes,nodepools -o yaml | gpugate nodes --nodes - -o wide
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
-    inventory, labels = nodes.inventory(), nodes.labels()
+    language, inventory, labels = session.language, session.present_nodes(), session.label_names
     selected = bool(names or filters)
-    declared = nodes.profiles()
+    declared = [profile for profile in session.label_rules.profiles if profile.enabled]
     profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool, language))
     pools = (
         [] if names else filtered(filters, inventory.declared.pools, lambda each: _pool_row(each, language))

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import click
 
-from rules import Language
-from webhook.cli.inputs.node_source import NodeSource, node_options
-from webhook.cli.inputs.options import output_option
+from rules.nodes.label_families import LabelNames
+from rules.nodes.snapshot import snapshot
+from webhook.cli.inputs.options import label_options, output_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import print_document, print_summary
 from webhook.cli.terminal.vocabulary import NO_LABELS, SNAPSHOT_WRITTEN
 
@@ -19,8 +20,9 @@ from webhook.cli.terminal.vocabulary import NO_LABELS, SNAPSHOT_WRITTEN
     help="Replace the values of these labels, too, such as 'topology.kubernetes.io/*'; may be repeated.",
 )
 @output_option("yaml", "json")
-@node_options
-def command(anonymize: tuple[str, ...], output: str, nodes: NodeSource, language: Language) -> None:
+@label_options
+@with_session
+def command(anonymize: tuple[str, ...], output: str, session: Session) -> None:
     """Print nodes, NodePools and the like, and devices without what identifies them, for --nodes in CI.
 
     Only what a decision reads is left: labels, taints, extended resources and readiness of nodes. Names of
@@ -39,8 +41,11 @@ def command(anonymize: tuple[str, ...], output: str, nodes: NodeSource, language
       kubectl get nodes,nodepools -o yaml | gpugate nodes snapshot --nodes - > nodes.yaml
       gpugate preview -f deployment.yaml --nodes nodes.yaml
     """
-    found = nodes.snapshot(anonymize)
+    session.present_nodes()
+    # Labels by which some rule reads a fact keep their values.
+    labels = {rule.sharing.labels for rule in session.label_rules.compatibility} | {LabelNames()}
+    found = snapshot(session.node_objects, anonymize, labels)
     print_document({"apiVersion": "v1", "kind": "List", "items": found.items}, output)
     counts = {"nodes": len(found.names), "others": len(found.items) - len(found.names)}
-    labels = ", ".join(found.replaced) or NO_LABELS.in_language(language)
-    print_summary(SNAPSHOT_WRITTEN.in_language(language).format(**counts, labels=labels))
+    replaced = ", ".join(found.replaced) or NO_LABELS.in_language(session.language)
+    print_summary(SNAPSHOT_WRITTEN.in_language(session.language).format(**counts, labels=replaced))

@@ -18,7 +18,6 @@ from rules import Action, AdmissionRequest, Decision, Language, Violation
 from rules.text.i18n import Text as Words
 from rules.text.printable import printable
 from webhook.admission.review import encode
-from webhook.cli.inputs.decision_context import Sources, decision_options
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
     WITHOUT_NODES,
@@ -27,12 +26,15 @@ from webhook.cli.inputs.not_checked import (
     without_nodes,
 )
 from webhook.cli.inputs.options import (
+    decision_options,
     fail_on_option,
     object_namespace_option,
     objects_option,
+    output_option,
     workloads_option,
 )
 from webhook.cli.inputs.quotas import QuotaFinding
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
 from webhook.cli.report.model import WARN, Finding, Report, Target, not_checked, place_of
@@ -100,19 +102,16 @@ class Preview:
 @click.command()
 @objects_option
 @object_namespace_option
-@click.option(
-    "-o",
-    "--output",
-    type=click.Choice(["diff", "yaml", "json", "patch", *CI_FORMATS]),
-    default="diff",
-    show_default=True,
+@output_option(
+    *("diff", "yaml", "json", "patch", *CI_FORMATS),
     help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object; sarif, "
     "junit, github and markdown: denials, warnings and what is not checked, for CI.",
 )
-@fail_on_option
+@fail_on_option()
 @decision_options
 @workloads_option
-def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, sources: Sources) -> None:
+@with_session
+def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, session: Session) -> None:
     """Show the admission result, the reasons and the patch for each object.
 
     Reads YAML or JSON manifests of any kind and recorded AdmissionReviews. The decision is that of the
@@ -127,37 +126,37 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
       gpugate preview https://example.com/pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
     """
-    context = sources.load()
-    if sources.rules.cluster.selected and (action := cluster_cap(sources.rules.cluster)):
-        context.add_note(CAPPED_PREVIEW.in_language(sources.language).format(action=action), sources.language)
+    session.load()
+    if session.cluster.selected and (action := cluster_cap(session.cluster)):
+        session.add_note(CAPPED_PREVIEW.in_language(session.language).format(action=action))
     previews: list[Preview] = []
     printers: dict[str, Callable[[Preview], None]] = {
-        "diff": partial(_show_diff, sources.language),
-        "yaml": partial(_show_yaml, sources.language),
-        "patch": partial(_show_patch, sources.language),
+        "diff": partial(_show_diff, session.language),
+        "yaml": partial(_show_yaml, session.language),
+        "patch": partial(_show_patch, session.language),
     }
     print_one = printers.get(output)
 
-    for (source, request, name), decision in context.results(filenames, namespace, context.decide):
-        has_pods = context.policy.workloads.holds_pods(request.group, request.kind)
+    for (source, request, name), decision in session.results(filenames, namespace, session.decide):
+        has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
         preview = Preview(source, request, name, has_pods, decision)
         if decision.allowed and request.operation == "CREATE" and has_pods:
-            of, workloads = (request.group, request.kind, request.namespace), context.policy.workloads
-            preview = replace(preview, quotas=context.quotas.findings(workloads, *of, preview.patched()))
+            of, workloads = (request.group, request.kind, request.namespace), session.policy.workloads
+            preview = replace(preview, quotas=session.quotas.findings(workloads, *of, preview.patched()))
         previews.append(preview)
         if print_one:
             print_one(previews[-1])
     if output == "json":
-        print_json(encode({"objects": [_facts(sources.language, preview) for preview in previews]}).decode())
+        print_json(encode({"objects": [_facts(session.language, preview) for preview in previews]}).decode())
     elif output in CI_FORMATS:
-        if text := FORMATS[output](_report(sources.language, previews)):
+        if text := FORMATS[output](_report(session.language, previews)):
             click.echo(text)
-    elif output == "diff" and (previews or not context.failed):
-        _show_summary(sources.language, previews)
+    elif output == "diff" and (previews or not session.failed):
+        _show_summary(session.language, previews)
     if output in ("diff", "yaml", "patch"):
-        for line in without_nodes((each.decision for each in previews), sources.language):
+        for line in without_nodes((each.decision for each in previews), session.language):
             print_summary(line, err=output != "diff")
-    sys.exit(context.exit_status((preview.decision for preview in previews), fail_on))
+    sys.exit(session.exit_status((preview.decision for preview in previews), fail_on))
 
 
 def _facts(language: Language, preview: Preview) -> dict[str, Any]:

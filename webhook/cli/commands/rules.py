@@ -17,18 +17,19 @@ import click
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
 from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
-from webhook.cli.inputs.cluster_source import ClusterSource
-from webhook.cli.inputs.completers import FILE, RULE
-from webhook.cli.inputs.files import RuleSource, read_path
+from webhook.cli.inputs.completers import RULE
+from webhook.cli.inputs.files import read_path
 from webhook.cli.inputs.options import (
     cluster_options,
+    files_option,
     language_option,
     namespace_option,
     output_option,
     quiet_option,
-    rules_option,
+    rules_in_force_option,
 )
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     BadInputError,
     first_of,
@@ -83,29 +84,21 @@ _COLOURS = {"enabled": "green", "disabled": "dim", "expired": "yellow", "stale":
 
 @click.command()
 @click.argument("names", nargs=-1, type=RULE, metavar="[NAME]...")
-@rules_option
+@rules_in_force_option
 @filter_option
 @output_option("text", "wide", "name", "json", "yaml")
-@click.option(
-    "--metrics",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="File that contains /metrics of a replica, - for stdin; may be repeated.",
-)
+@files_option("--metrics", help="File that contains /metrics of a replica, - for stdin; may be repeated.")
 @cluster_options
 @namespace_option
 @quiet_option
 @language_option
+@with_session
 def command(
     names: tuple[str, ...],
-    rule_paths: tuple[str, ...],
     filters: tuple[str, ...],
     output: str,
-    cluster: ClusterSource,
-    rules_namespace: str,
-    lang: str,
     metrics: tuple[str, ...],
+    session: Session,
 ) -> None:
     """List the rules in files and folders or in a cluster; without both, the built-in rules.
 
@@ -127,10 +120,9 @@ def command(
       gpugate rules new resource --name acme --folder my-rules
     """
     counts = read_counts(metrics) if metrics else None
-    source, language = RuleSource(rules_namespace, cluster), Language(lang)
-    loaded = source.load(rule_paths)
-    if not (rule_paths or loaded.errors or any(loaded.rules)):
-        print_warning(source.no_rules(language), language)
+    loaded, language = session.read_rules(session.rule_paths), session.language
+    if not (session.rule_paths or loaded.errors or any(loaded.rules)):
+        print_warning(session.no_rules(), language)
     found = _rows(loaded, language, time())
     chosen = frozenset(named(names, [row["name"] for row in found], RULE_NOUN))
     listed = [_with_counts(row, counts) for row in found if row["name"] in chosen]

@@ -9,25 +9,27 @@ import errno
 import logging
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import dataclass
-from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from rules import Language, Loaded
+from rules import Loaded
 from rules.model.rule import Action
-from webhook.cli.inputs.completers import CONTEXT, FILE
-from webhook.cli.inputs.files import RuleSource, load_inventory, load_workloads, read_file
+from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.files import read_file
 from webhook.cli.inputs.options import (
+    context_option,
+    kubeconfig_option,
     language_option,
     namespace_option,
     nodes_option,
-    rules_option,
+    option_group,
+    rules_in_force_option,
     workloads_option,
 )
+from webhook.cli.inputs.session import Session, read_nodes, with_session
 from webhook.cli.terminal.console import BadInputError
 from webhook.cluster.credentials import in_pod, own_namespace
 
@@ -39,10 +41,8 @@ if TYPE_CHECKING:
     from webhook.cluster.client import ClusterApi
     from webhook.cluster.watched_objects import WatchedObjects
     from webhook.runtime import Background, SecretCertificate, Sync
+    from webhook.server.server import ServerConfig
     from webhook.server.tls import TlsCertificate
-
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 # Names in a self-signed certificate: this machine, and the Service of the manifests.
 _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugate.gpugate.svc")
@@ -51,7 +51,7 @@ _NAMESPACE = "gpugate"
 
 @dataclass(frozen=True, slots=True)
 class CertificateSource:
-    """The values of `certificate_options`; see their help."""
+    """Where the certificate is: in files, or in a Secret; without both, it is self-signed."""
 
     files: tuple[Path, Path] | None
     secret: str | None
@@ -84,60 +84,53 @@ class CertificateSource:
         return TlsCertificate.self_signed((*_NAMES, *self.names), client_ca_pem)
 
 
-def certificate_options(command: F) -> F:
-    """Add the options for the certificate; the command gets them as `certificate`.
+def _certificate(
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    certs_secret: str | None,
+    certs_namespace: str | None,
+    names: tuple[str, ...],
+) -> CertificateSource:
+    """Return the certificate that options select. Raises click.UsageError if they contradict each other."""
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key must be used together")
+    files = (tls_cert, tls_key) if tls_cert and tls_key else None
+    if files and (certs_secret or names):
+        raise click.UsageError("--tls-cert cannot be used with --certs-secret or --name")
+    if certs_namespace and not certs_secret:
+        raise click.UsageError("--certs-namespace requires --certs-secret")
+    if not all(name and name.isascii() for name in names):
+        raise click.UsageError("--name must be a DNS name or an IP address")
+    return CertificateSource(files, certs_secret, certs_namespace, names)
 
-    The command raises click.UsageError if they contradict each other.
-    """
 
-    @wraps(command)
-    def wrapper(
-        tls_cert: Path | None,
-        tls_key: Path | None,
-        certs_secret: str | None,
-        certs_namespace: str | None,
-        names: tuple[str, ...],
-        **others: Any,
-    ) -> Any:
-        if (tls_cert is None) != (tls_key is None):
-            raise click.UsageError("--tls-cert and --tls-key must be used together")
-        files = (tls_cert, tls_key) if tls_cert and tls_key else None
-        if files and (certs_secret or names):
-            raise click.UsageError("--tls-cert cannot be used with --certs-secret or --name")
-        if certs_namespace and not certs_secret:
-            raise click.UsageError("--certs-namespace requires --certs-secret")
-        if not all(name and name.isascii() for name in names):
-            raise click.UsageError("--name must be a DNS name or an IP address")
-        source = CertificateSource(files, certs_secret, certs_namespace, names)
-        return command(certificate=source, **others)
-
-    for option in (
-        click.option(
-            "--name",
-            "names",
-            multiple=True,
-            metavar="NAME",
-            help="Additional DNS name or IP address of the server; may be repeated.",
-        ),
-        click.option(
-            "--certs-namespace",
-            metavar="NS",
-            help="Namespace of the Secret.  [default: the pod's namespace, or gpugate]",
-        ),
-        click.option(
-            "--certs-secret",
-            metavar="NAME",
-            help="Secret that stores the certificate; it is created and rotated automatically.",
-        ),
-        click.option("--tls-key", type=click.Path(path_type=Path), help="File that contains the PEM key."),
-        click.option(
-            "--tls-cert",
-            type=click.Path(path_type=Path),
-            help="File that contains the PEM chain; reloaded when it changes.  [default: self-signed]",
-        ),
-    ):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the command, with other arguments
+_certificate_options: Final = option_group(
+    "certificate",
+    _certificate,
+    click.option(
+        "--tls-cert",
+        type=click.Path(path_type=Path),
+        help="File that contains the PEM chain; reloaded when it changes.  [default: self-signed]",
+    ),
+    click.option("--tls-key", type=click.Path(path_type=Path), help="File that contains the PEM key."),
+    click.option(
+        "--certs-secret",
+        metavar="NAME",
+        help="Secret that stores the certificate; it is created and rotated automatically.",
+    ),
+    click.option(
+        "--certs-namespace",
+        metavar="NS",
+        help="Namespace of the Secret.  [default: the pod's namespace, or gpugate]",
+    ),
+    click.option(
+        "--name",
+        "names",
+        multiple=True,
+        metavar="NAME",
+        help="Additional DNS name or IP address of the server; may be repeated.",
+    ),
+)
 
 
 _log = logging.getLogger("gpugate")
@@ -149,19 +142,26 @@ _REMEDIES: Final[dict[int | None, str]] = {
 }
 
 
+class Listener(NamedTuple):
+    """Where the server listens, whom it trusts, and how long it serves after SIGTERM."""
+
+    host: str
+    port: int
+    client_ca: Path | None
+    drain_seconds: float
+
+    def config(self) -> ServerConfig:
+        """Return the configuration of the server."""
+        from webhook.server.server import ServerConfig
+
+        return ServerConfig(host=self.host, port=self.port, drain_seconds=self.drain_seconds)
+
+
 @click.command()
-@rules_option
-@click.option(
-    "--kubeconfig",
-    type=FILE,
-    metavar="FILE",
-    help="Watch the rules and nodes of the cluster in this kubeconfig.",
-)
-@click.option(
-    "--context",
-    type=CONTEXT,
-    metavar="NAME",
-    help="Watch those of the cluster of this context.  [default in a pod, without --rules: its own cluster]",
+@rules_in_force_option
+@kubeconfig_option("Watch the rules and nodes of the cluster in this kubeconfig.")
+@context_option(
+    "Watch those of the cluster of this context.  [default in a pod, without --rules: its own cluster]"
 )
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on; :: includes IPv6.")  # noqa: S104
 @click.option(
@@ -199,27 +199,21 @@ _REMEDIES: Final[dict[int | None, str]] = {
     help="Seconds to keep serving after SIGTERM while endpoints are removed.",
 )
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
-@certificate_options
+@_certificate_options
 @nodes_option
 @workloads_option
 @namespace_option
 @language_option
+@option_group("listener", Listener)
+@option_group("cluster", ClusterSource)
+@with_session
 def command(
-    rule_paths: tuple[str, ...],
-    kubeconfig: str | None,
-    context: str | None,
-    host: str,
-    port: int,
-    certificate: CertificateSource,
-    client_ca: Path | None,
+    listener: Listener,
     on_error: str,
     enforcement_action: str,
-    drain_seconds: float,
     log_format: str,
-    node_paths: tuple[str, ...],
-    workload_paths: tuple[str, ...],
-    rules_namespace: str,
-    lang: str,
+    certificate: CertificateSource,
+    session: Session,
 ) -> None:
     """Serve /mutate, /validate, /healthz, /readyz and /metrics over TLS.
 
@@ -237,103 +231,129 @@ def command(
       curl -k https://localhost:8443/readyz
     """
     # Imported here: only this command needs the server.
-    from certs.authority import CertificateError
-    from certs.bundle import certificates_named
     from webhook.admission.handler import AdmissionHandler
     from webhook.runtime import make_server, report_thread
-    from webhook.server.server import ServerConfig
     from webhook.telemetry.logs import configure_logs
 
     configure_logs(plain={"json": False, "text": True}.get(log_format))
-    api = _cluster(kubeconfig, context, of_pod=not rule_paths)
-    from_cluster = api is not None and not rule_paths
-    loaded = Loaded() if from_cluster else RuleSource(rules_namespace).load(rule_paths)
+    api = _cluster(session.cluster, of_pod=not session.rule_paths)
+    from_cluster = api is not None and not session.rule_paths
+    loaded = Loaded() if from_cluster else session.read_rules(session.rule_paths)
     for error in loaded.errors:
         _log.error("invalid rule skipped: %s", error)
     handler = AdmissionHandler(
         loaded,
-        Language(lang),
-        load_inventory(node_paths),
+        session.language,
+        read_nodes(session.node_paths)[0],
         on_error_allow=on_error == "allow",
-        rules_namespace=rules_namespace,
-        workloads=load_workloads(workload_paths),
+        rules_namespace=session.rules_namespace,
+        workloads=session.workloads,
         enforcement=Action(enforcement_action),
     )
-    watched = [] if rule_paths else ["rules"]
-    watched += [] if node_paths else ["nodes"]
-    if api and not (watched or certificate.secret):
-        raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
     background: list[Background] = []
-    cluster = api or (_own_cluster() if certificate.secret else None)
-    objects = _watched_objects(cluster, certificate, has_rules=not rule_paths) if cluster else None
-    if objects:
-        background.append(objects)
-    if api and objects and watched:
-        background += _background(
-            api, objects, handler, rules_namespace, watched, certificate.shared_namespace
-        )
+    objects = _watch(api, handler, certificate, session, background)
+    tls = _tls(certificate, objects, listener.client_ca, background)
     try:
-        client_ca_pem = read_file(client_ca) if client_ca else None
-        if client_ca_pem is not None:
-            certificates_named(str(client_ca), client_ca_pem)
-        if objects and certificate.secret:
-            secret_certificate = certificate.of_secret(objects, client_ca_pem)
-            background.append(secret_certificate)
-            tls = secret_certificate.tls
-        else:
-            tls = certificate.without_cluster(client_ca_pem)
-    except CertificateError as error:
-        raise BadInputError(str(error)) from None
-    try:
-        config = ServerConfig(host=host, port=port, drain_seconds=drain_seconds)
         server = make_server(
-            handler, tls, background, config, require_client_certificate=client_ca is not None
+            handler,
+            tls,
+            background,
+            listener.config(),
+            require_client_certificate=listener.client_ca is not None,
         )
     except OSError as error:
-        raise BadInputError(_not_listening(host, port, error)) from None
-    enabled = sum(rule.enabled for rule in loaded.rules)
-    served = "the rules of a cluster" if from_cluster else f"{enabled} rules"
+        raise BadInputError(_not_listening(listener, error)) from None
     _log.info(
         "serving on https://%s:%s with %s, enforcement action %s",
-        host,
+        listener.host,
         server.port,
-        served,
+        "the rules of a cluster" if from_cluster else f"{sum(rule.enabled for rule in loaded.rules)} rules",
         enforcement_action,
     )
     threading.excepthook = report_thread
-    for each in background:
-        each.start()
+    for part in background:
+        part.start()
     with handler.decision_log.batching():
         sys.exit(server.run())
 
 
-def _cluster(kubeconfig: str | None, context: str | None, *, of_pod: bool) -> ClusterApi | None:
+def _watch(
+    api: ClusterApi | None,
+    handler: AdmissionHandler,
+    certificate: CertificateSource,
+    session: Session,
+    background: list[Background],
+) -> WatchedObjects | None:
+    """Add the tasks that watch a cluster; return the client for the objects that replicas share, if any.
+
+    api: the cluster of the options. Raises click.UsageError if there is nothing to do with it.
+    """
+    watched = [] if session.rule_paths else ["rules"]
+    watched += [] if session.node_paths else ["nodes"]
+    if api and not (watched or certificate.secret):
+        raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
+    cluster = api or (_own_cluster() if certificate.secret else None)
+    if cluster is None:
+        return None
+    objects = _watched_objects(cluster, certificate, has_rules=not session.rule_paths)
+    background.append(objects)
+    if api and watched:
+        namespace = certificate.shared_namespace
+        background += _background(api, objects, handler, session.rules_namespace, watched, namespace)
+    return objects
+
+
+def _tls(
+    certificate: CertificateSource,
+    objects: WatchedObjects | None,
+    client_ca: Path | None,
+    background: list[Background],
+) -> TlsCertificate:
+    """Return the certificate; one in a Secret adds the task that rotates it. Raises BadInputError."""
+    from certs.authority import CertificateError
+    from certs.bundle import certificates_named
+
+    try:
+        client_ca_pem = read_file(client_ca) if client_ca else None
+        if client_ca_pem is not None:
+            certificates_named(str(client_ca), client_ca_pem)
+        if not (objects and certificate.secret):
+            return certificate.without_cluster(client_ca_pem)
+        secret = certificate.of_secret(objects, client_ca_pem)
+    except CertificateError as error:
+        raise BadInputError(str(error)) from None
+    background.append(secret)
+    return secret.tls
+
+
+def _cluster(cluster: ClusterSource, *, of_pod: bool) -> ClusterApi | None:
     """Return the cluster to watch; of_pod: without options, the cluster of this pod, if it runs in one.
 
     Raises BadInputError.
     """
-    if not (kubeconfig or context or (of_pod and in_pod())):
+    if not (cluster.named or (of_pod and in_pod())):
         return None
     # Imported here: only needed with a cluster.
     from webhook.cluster.client import ClusterApi, ClusterError
 
     try:
-        if kubeconfig or context:
-            return ClusterApi.of_kubeconfig(kubeconfig, context)
+        if cluster.named:
+            return ClusterApi.of_kubeconfig(cluster.kubeconfig, cluster.context)
         return ClusterApi.in_cluster()
     except ClusterError as error:
         raise BadInputError(str(error)) from None
 
 
-def _not_listening(host: str, port: int, error: OSError) -> str:
+def _not_listening(listener: Listener, error: OSError) -> str:
     """Return why a server cannot listen, and what to do."""
     why = (error.strerror or str(error)).partition(" (")[0]
-    return f"cannot listen on {host} port {port}: {why}; {_REMEDIES.get(error.errno, _OTHER_HOST)}"
+    remedy = _REMEDIES.get(error.errno, _OTHER_HOST)
+    return f"cannot listen on {listener.host} port {listener.port}: {why}; {remedy}"
 
 
 def _own_cluster() -> ClusterApi:
     """Return the cluster of this pod. Raises click.UsageError if it does not run in one."""
-    if api := _cluster(None, None, of_pod=True):
+    if api := _cluster(NO_CLUSTER, of_pod=True):
         return api
     raise click.UsageError("--certs-secret requires --kubeconfig or --context outside a pod")
 

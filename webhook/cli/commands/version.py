@@ -15,10 +15,10 @@ from rules import Action, Language
 from rules.kube.image_reference import parse_image
 from rules.schema.config_map import LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
-from webhook.cli.inputs.cluster_source import ClusterSource
-from webhook.cli.inputs.files import RuleSource
+from webhook.cli.inputs.files import BUILT_IN
 from webhook.cli.inputs.installation import enforcement_action
-from webhook.cli.inputs.options import cluster_options, language_option, namespace_option
+from webhook.cli.inputs.options import cluster_options, language_option, namespace_option, output_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import UNKNOWN, BadInputError, print_json, print_warning
 from webhook.cli.terminal.vocabulary import (
     AS_BUILT_IN,
@@ -38,20 +38,13 @@ _LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
 
 
 @click.command()
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "yaml"]), default="text", show_default=True
-)
+@output_option("text", "json", "yaml")
 @click.option("--client", "client_only", is_flag=True, help="Show the version of this program alone.")
 @cluster_options
 @namespace_option
 @language_option
-def command(
-    output: str,
-    client_only: bool,
-    cluster: ClusterSource,
-    rules_namespace: str,
-    lang: str,
-) -> None:
+@with_session
+def command(output: str, client_only: bool, session: Session) -> None:
     """Show the version of this program and its built-in rules, and of gpugate and the rules in a cluster.
 
     Equal revisions mean equal rules: a hash of names, data and gpugate's labels. The version of a webhook
@@ -64,21 +57,21 @@ def command(
       gpugate version --context production -o json | jq -r '.webhooks[].version'
       kubectl gpugate version --client
     """
-    language = Language(lang)
+    cluster, namespace, language = session.cluster, session.rules_namespace, session.language
     facts: dict[str, Any] = {
         "client": {
             "version": version("gpugate"),
             "python": platform.python_version(),
             "platform": f"{platform.system()}/{platform.machine()}".lower(),
-            "rules": _rules(RuleSource(rules_namespace).sources(())),
+            "rules": _rules(session.sources([BUILT_IN])),
         }
     }
     try:
         if cluster.selected and not client_only:
-            found = cluster.query(lambda each: each.rules(rules_namespace))
-            facts["rules"] = {"namespace": rules_namespace, **_rules(found)}
+            found = cluster.query(lambda each: each.rules(namespace))
+            facts["rules"] = {"namespace": namespace, **_rules(found)}
             if not facts["rules"]["count"]:
-                print_warning(RuleSource(rules_namespace, cluster).no_rules(language), language)
+                print_warning(session.no_rules(), language)
             facts["webhooks"] = [_webhook(each) for each in cluster.query(lambda each: each.webhooks())]
     except BadInputError:  # what is known is shown, as kubectl does
         _show(facts, output, language)

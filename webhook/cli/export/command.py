@@ -6,14 +6,14 @@ import sys
 
 import click
 
-from rules import Language
 from rules.model.rule import Exemption, Rule
 from rules.schema.errors import reason_of
 from rules.text.i18n import Text
 from webhook.cli.export.policies import ExportError, export
 from webhook.cli.inputs.completers import RULE_PATH
-from webhook.cli.inputs.files import BAD_INPUT, RuleSource
-from webhook.cli.inputs.options import language_option, namespace_option
+from webhook.cli.inputs.files import BAD_INPUT
+from webhook.cli.inputs.options import language_option, namespace_option, output_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import print_error, print_json, print_warning
 from webhook.cli.terminal.vocabulary import NO_EXEMPTIONS, NOT_CONVERTED, ONLY_RESOURCE_RULES
 from webhook.yaml_output import dump_yaml
@@ -21,10 +21,11 @@ from webhook.yaml_output import dump_yaml
 
 @click.command()
 @click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
-@click.option("-o", "--output", type=click.Choice(["yaml", "json"]), default="yaml", show_default=True)
+@output_option("yaml", "json")
 @namespace_option
 @language_option
-def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str) -> None:
+@with_session
+def command(paths: tuple[str, ...], output: str, session: Session) -> None:
     """Convert resource rules to admission policies of the API server; without PATH, the built-in rules.
 
     The output are ValidatingAdmissionPolicies and MutatingAdmissionPolicies, which the API server evaluates
@@ -38,8 +39,7 @@ def command(paths: tuple[str, ...], output: str, rules_namespace: str, lang: str
       gpugate export my-rules/ -o json | jq '.items[].kind'
       kubectl delete -f <(gpugate export my-rules/)
     """
-    loaded = RuleSource(rules_namespace).load(paths)
-    language = Language(lang)
+    loaded, language = session.read_rules(paths), session.language
     for error in loaded.errors:
         print_error(error.line(language), language)
     if loaded.errors:

@@ -11,7 +11,7 @@ import click
 from webhook.cli.terminal.console import BadInputError, ForbiddenError
 
 if TYPE_CHECKING:
-    from webhook.cluster.client import Cluster
+    from webhook.cluster.client import Cluster, ClusterApi
 
 T = TypeVar("T")
 
@@ -45,6 +45,18 @@ class ClusterSource:
     def or_current(self, otherwise: str) -> ClusterSource:
         """Return this cluster, or if none is selected, that of the current context."""
         return self if self.selected else replace(self, current=True, otherwise=otherwise)
+
+    def connect(self) -> ClusterApi:
+        """Return a client of the cluster; without options, of that of this pod or of the current context.
+
+        Raises BadInputError.
+        """
+        from webhook.cluster.client import ClusterError, connect
+
+        try:
+            return connect(self.kubeconfig, self.context)
+        except ClusterError as error:
+            raise BadInputError(str(error)) from None
 
     def query(self, query: Callable[[Cluster], T]) -> T:
         """Return the result of a query to the cluster.

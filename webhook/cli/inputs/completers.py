@@ -85,11 +85,11 @@ def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:
 def _nodes(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
     """Return the nodes in the files of --nodes; `snapshot` is the command `nodes snapshot`."""
     from rules import InventoryError
-    from webhook.cli.inputs.files import load_inventory
+    from webhook.cli.inputs.session import read_nodes
     from webhook.cli.terminal.console import BadInputError
 
     try:
-        inventory = load_inventory(ctx.params.get("node_paths", ()))
+        inventory = read_nodes(ctx.params.get("node_paths", ()))[0]
     except (BadInputError, InventoryError):
         return ["snapshot"]
     return ["snapshot", *inventory.names(inventory.everything)]

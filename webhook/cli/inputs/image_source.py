@@ -18,7 +18,9 @@ from rules.kube.image_reference import Image, parse_image
 from rules.kube.pod import Pod
 from rules.text.i18n import Text
 from rules.text.yaml_document import SourceError
+from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.objects import objects_in
+from webhook.cli.inputs.options import option_group
 from webhook.cli.terminal.console import BadInputError, os_error_text, print_error
 from webhook.images.archive import inspect_file
 from webhook.images.credentials import CredentialError, CredentialFile, default_file
@@ -41,7 +43,7 @@ _HOST = re.compile(r"(?:[A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?", re.
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """The options that say how registries are reached."""
+    """How registries are reached."""
 
     registry_config: str | None = None
     ca_file: str | None = None
@@ -214,7 +216,15 @@ def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
                 yield container.image
 
 
-def read_mirrors(texts: Iterable[str]) -> dict[str, str]:
+def read_hosts(texts: Iterable[str], option: str) -> tuple[str, ...]:
+    """Return hosts with optional ports. Raises BadParameter."""
+    for text in texts:
+        if not _HOST.fullmatch(text):
+            raise click.BadParameter(f"expected HOST[:PORT], got {text!r}", param_hint=f"'{option}'")
+    return tuple(texts)
+
+
+def _mirrors(texts: Iterable[str]) -> dict[str, str]:
     """Return the mirrors of `HOST=MIRROR[/PREFIX]`. Raises BadParameter."""
     mirrors = {}
     for text in texts:
@@ -226,9 +236,46 @@ def read_mirrors(texts: Iterable[str]) -> dict[str, str]:
     return mirrors
 
 
-def read_hosts(texts: Iterable[str], option: str) -> tuple[str, ...]:
-    """Return hosts with optional ports. Raises BadParameter."""
-    for text in texts:
-        if not _HOST.fullmatch(text):
-            raise click.BadParameter(f"expected HOST[:PORT], got {text!r}", param_hint=f"'{option}'")
-    return tuple(texts)
+def _access(
+    registry_config: str | None,
+    ca_file: str | None,
+    insecure: tuple[str, ...],
+    mirrors: tuple[str, ...],
+    allow_private: bool = False,
+) -> Access:
+    """Return what options say of registries. Raises BadParameter."""
+    hosts = read_hosts(insecure, "--insecure-registry")
+    return Access(registry_config, ca_file, hosts, _mirrors(mirrors), allow_private)
+
+
+insecure_registry_option: Final = click.option(
+    "--insecure-registry",
+    "insecure",
+    multiple=True,
+    metavar="HOST[:PORT]",
+    help="Use http for this registry; may be repeated.",
+)
+mirror_option: Final = click.option(
+    "--mirror",
+    "mirrors",
+    multiple=True,
+    metavar="HOST=MIRROR[/PREFIX]",
+    help="Read images of a registry from a mirror; may be repeated.",
+)
+ca_file_option: Final = click.option(
+    "--ca-file", type=FILE, metavar="FILE", help="Certificates of CAs to trust in addition, as PEM."
+)
+
+
+def registry_config_option(writer: str) -> Callable[[Any], Any]:
+    """Return the option --registry-config. writer: who writes such a file."""
+    return click.option(
+        "--registry-config",
+        type=FILE,
+        metavar="FILE",
+        help=f"Credentials, as {writer}.  [default: ~/.docker/config.json]",
+    )
+
+
+# Gives a command the values of these options as `access`.
+with_access: Final = option_group("access", _access)

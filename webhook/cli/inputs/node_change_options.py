@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import wraps
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 
 from rules import Language
 from rules.model.rule import NodeProfile
 from rules.text.i18n import Text
-from webhook.cli.inputs.completers import FILE
-from webhook.cli.inputs.files import RuleSource, read_inventory
 from webhook.cli.inputs.node_changes import (
     Change,
     ChangeError,
@@ -25,9 +22,9 @@ from webhook.cli.inputs.node_changes import (
     with_profiles,
     without_pool,
 )
+from webhook.cli.inputs.options import files_option, option_group
+from webhook.cli.inputs.session import Session, read_nodes
 from webhook.cli.terminal.console import BadInputError, current_language, print_error
-
-F = TypeVar("F", bound=Callable[..., Any])
 
 _DRIVER: Final = Text(
     "driver {driver} (CUDA {cuda}) on {nodes}{selected}", "驱动 {driver}（CUDA {cuda}）用于 {nodes}{selected}"
@@ -49,32 +46,32 @@ class NodeChanges:
 
     drivers: tuple[DriverChange, ...]
     removed: tuple[str, ...]
-    node_paths: tuple[str, ...]
-    profile_paths: tuple[str, ...]
+    added_nodes: tuple[str, ...]
+    added_profiles: tuple[str, ...]
 
     def __bool__(self) -> bool:
-        return any((self.drivers, self.removed, self.node_paths, self.profile_paths))
+        return any((self.drivers, self.removed, self.added_nodes, self.added_profiles))
 
-    def apply(self, state: NodeState, rules: RuleSource) -> tuple[NodeState, list[Change]]:
+    def apply(self, state: NodeState, session: Session) -> tuple[NodeState, list[Change]]:
         """Return the nodes after the changes, and each change: removed, then added, then other drivers.
 
-        Of drivers, one for all nodes is applied first. rules: where profiles are read. Raises BadInputError.
+        Of drivers, one for all nodes is applied first. session: for profiles. Raises BadInputError.
         """
         try:
-            return self._apply(state, rules)
+            return self._apply(state, session)
         except ChangeError as error:
             raise BadInputError(error.message(current_language())) from None
 
-    def _apply(self, state: NodeState, rules: RuleSource) -> tuple[NodeState, list[Change]]:
+    def _apply(self, state: NodeState, session: Session) -> tuple[NodeState, list[Change]]:
         done: list[Change] = []
         for name in self.removed:
             state, affected = without_pool(state, name)
             done.append(Change(_filled(_REMOVED, affected, name=name), affected))
-        for path in self.node_paths:
-            state, affected = with_nodes(state, read_inventory([path])[1])
+        for path in self.added_nodes:
+            state, affected = with_nodes(state, read_nodes([path])[1])
             done.append(Change(_filled(_ADDED, affected, names=path), affected))
-        for path in self.profile_paths:
-            profiles = _profiles(path, rules)
+        for path in self.added_profiles:
+            profiles = _profiles(path, session)
             state, affected = with_profiles(state, profiles)
             names = ", ".join(each.name for each in profiles)
             done.append(Change(_filled(_ADDED, affected, names=names), affected))
@@ -89,10 +86,10 @@ class NodeChanges:
         return state, done
 
 
-def _profiles(path: str, rules: RuleSource) -> Sequence[NodeProfile]:
+def _profiles(path: str, session: Session) -> Sequence[NodeProfile]:
     """Return the enabled profiles in a file or folder. Raises BadInputError if there are none."""
     language = current_language()
-    loaded = rules.load([path])
+    loaded = session.read_rules([path])
     for error in loaded.errors:
         print_error(error.line(language), language)
     found = [each for each in loaded.rules.profiles if each.enabled]
@@ -138,52 +135,34 @@ def _read_drivers(
     return tuple(found)
 
 
-def node_change_options(command: F) -> F:
-    """Add the options that change nodes to a command, which gets them as `changes`."""
-
-    @wraps(command)
-    def wrapper(
-        drivers: tuple[DriverChange, ...],
-        removed: tuple[str, ...],
-        added_nodes: tuple[str, ...],
-        added_profiles: tuple[str, ...],
-        **others: Any,
-    ) -> Any:
-        return command(changes=NodeChanges(drivers, removed, added_nodes, added_profiles), **others)
-
-    for option in (
-        click.option(
-            "--add-profile",
-            "added_profiles",
-            multiple=True,
-            type=FILE,
-            metavar="FILE",
-            help="Add the nodes that NodeProfiles in this file describe; may be repeated.",
-        ),
-        click.option(
-            "--add-nodes",
-            "added_nodes",
-            multiple=True,
-            type=FILE,
-            metavar="FILE",
-            help="Add the nodes, NodePools and the like in this file; may be repeated.",
-        ),
-        click.option(
-            "--remove-pool",
-            "removed",
-            multiple=True,
-            metavar="POOL",
-            help="Remove a node pool, or the nodes with LABEL=VALUE; may be repeated.",
-        ),
-        click.option(
-            "--driver",
-            "drivers",
-            multiple=True,
-            callback=_read_drivers,
-            metavar="[POOL=]VERSION",
-            help="Another driver on all nodes, or on those of a pool, with a GPU (T4=595) or with a label "
-            "(LABEL=VALUE=595): a branch such as 595, or a version; may be repeated.",
-        ),
-    ):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the command, with other arguments
+# Gives a command the changes as `changes`.
+node_change_options: Final = option_group(
+    "changes",
+    NodeChanges,
+    click.option(
+        "--driver",
+        "drivers",
+        multiple=True,
+        callback=_read_drivers,
+        metavar="[POOL=]VERSION",
+        help="Another driver on all nodes, or on those of a pool, with a GPU (T4=595) or with a label "
+        "(LABEL=VALUE=595): a branch such as 595, or a version; may be repeated.",
+    ),
+    click.option(
+        "--remove-pool",
+        "removed",
+        multiple=True,
+        metavar="POOL",
+        help="Remove a node pool, or the nodes with LABEL=VALUE; may be repeated.",
+    ),
+    files_option(
+        "--add-nodes",
+        "added_nodes",
+        help="Add the nodes, NodePools and the like in this file; may be repeated.",
+    ),
+    files_option(
+        "--add-profile",
+        "added_profiles",
+        help="Add the nodes that NodeProfiles in this file describe; may be repeated.",
+    ),
+)

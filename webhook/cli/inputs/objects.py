@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple
 
-from rules import AdmissionRequest
+from rules import AdmissionRequest, Workloads
+from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Location, SourceError, read
 from webhook.admission.review import ReviewError, decode_review, encode
 from webhook.cli.inputs.files import read_path
 from webhook.cli.terminal.console import print_warning
 
+# Fields of a container's resources in which people misspell others.
+_RESOURCE_FIELDS: Final = ("limits", "requests")
+_MIN_SIMILARITY: Final = 0.8
+
 
 class InputError(ValueError):
     """One object cannot be evaluated; the message has the place and the reason. The author's fault."""
+
+
+class Subject(NamedTuple):
+    """An object to evaluate. source: file and line. name: may be a generateName with `*`."""
+
+    source: str
+    request: AdmissionRequest
+    name: str
 
 
 def objects_in(path: str) -> Iterator[tuple[str, Any]]:
@@ -39,6 +53,38 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
 def _place(location: str) -> str:
     """Return file and line of a location, without the column."""
     return location.rpartition(":")[0]
+
+
+def subject_of(source: str, value: Any, namespace: str, workloads: Workloads) -> Subject:
+    """Return an object to evaluate; namespace: if it does not set one.
+
+    Raises InputError, also for a misspelt field of resources, and for a kind that differs from one of the
+    workload kinds only in upper and lower case.
+    """
+    request, name = request_of(source, value, namespace)
+    known = {kind.lower(): kind for group, kind in workloads.paths if group == request.group}
+    meant = known.get(request.kind.lower(), request.kind)
+    if meant != request.kind:
+        raise InputError(f"{source}: unknown kind {request.kind!r} – did you mean {meant!r}?")
+    _check_resources(source, value)
+    return Subject(source, request, name)
+
+
+def _check_resources(source: str, document: Any) -> None:
+    """Raise InputError for a misspelt field of a container's resources, as the API server and kubectl do.
+
+    Every object of a document is read once.
+    """
+    todo: list[tuple[Path, Any]] = [((), document)]
+    while todo:
+        path, value = todo.pop()
+        items = value.items() if isinstance(value, dict) else enumerate(value)
+        if isinstance(value, dict) and path[-1:] == ("resources",):
+            for key in value.keys() - set(_RESOURCE_FIELDS):
+                if near := get_close_matches(str(key), _RESOURCE_FIELDS, n=1, cutoff=_MIN_SIMILARITY):
+                    place = field_path((*path, key))
+                    raise InputError(f"{source}: {place}: unknown field {key!r} – did you mean {near[0]!r}?")
+        todo += [((*path, step), inner) for step, inner in items if isinstance(inner, dict | list)]
 
 
 def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:

@@ -1,88 +1,49 @@
-"""Options that several commands share, as decorators."""
+"""Options that several commands share, each declared once, and groups of options."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import wraps
+from functools import reduce, wraps
+from inspect import signature
 from typing import Any, Final, TypeVar
 
 import click
 
 from rules import DEFAULT_NAMESPACE, Language
 from webhook.cli.inputs.cluster_source import ClusterSource, is_plugin
-from webhook.cli.inputs.completers import CONTEXT, FILE, RULE_PATH
+from webhook.cli.inputs.completers import CONTEXT, FILE, RULE, RULE_PATH
 from webhook.cli.terminal.console import QUIET
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def filenames_option(help_text: str) -> Callable[[F], F]:
-    """Return a decorator that adds -f and FILE arguments, which are the same, to a command."""
+def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, in this order."""
+    return lambda command: reduce(lambda found, add: add(found), reversed(decorators), command)
+
+
+def option_group(name: str, make: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options to a command, which gets their values together, as `name`.
+
+    make: called with the values, of these options and of those above, that are named as its parameters.
+    """
+    own = signature(make).parameters
 
     def add(command: F) -> F:
         @wraps(command)
-        def wrapper(filenames: tuple[str, ...], paths: tuple[str, ...], **others: Any) -> Any:
-            if not (filenames or paths):
-                raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
-            return command(filenames=(*filenames, *paths), **others)
+        def wrapper(**values: Any) -> Any:
+            made = make(**{key: values.pop(key) for key in own if key in values})
+            return command(**{name: made}, **values)
 
-        option = click.option(
-            "-f", "--filename", "filenames", multiple=True, type=FILE, metavar="FILE", help=help_text
-        )
-        return option(click.argument("paths", nargs=-1, type=FILE, metavar="[FILE]...")(wrapper))  # type: ignore[return-value]
+        return options(*decorators)(wrapper)  # type: ignore[return-value]  # the command, with other arguments
 
     return add
 
 
-# The objects.
-objects_option: Final = filenames_option(
-    "File, folder or URL that contains the objects, or - for stdin; may be repeated, and -f omitted."
-)
-object_namespace_option: Final = click.option(
-    "-n",
-    "--namespace",
-    default="default",
-    show_default=True,
-    help="Namespace of objects that do not set one.",
-)
-# What they are evaluated against.
-rules_option: Final = click.option(
-    "--rules",
-    "rule_paths",
-    multiple=True,
-    type=RULE_PATH,
-    metavar="PATH",
-    help="Rule file, folder or URL, or builtin; may be repeated.  [default: the rules of the cluster, or "
-    "builtin: the built-in rules]",
-)
-namespace_option: Final = click.option(
-    "--rules-namespace",
-    default=DEFAULT_NAMESPACE,
-    show_default=True,
-    help="Namespace that contains the rule ConfigMaps.",
-)
-nodes_option: Final = click.option(
-    "--nodes",
-    "node_paths",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
-)
-workloads_option: Final = click.option(
-    "--workloads",
-    "workload_paths",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="File of additional kinds that contain pods, such as `{example.com: {Kind: [spec.template]}}`.",
-)
-
-
-# The output.
-def _set_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> None:
-    del parameter
-    context.meta[QUIET] = value
+def files_option(*names: str, help: str, type: click.Path = FILE) -> Callable[[F], F]:  # noqa: A002 - as click
+    """Return an option that names files, and may be repeated."""
+    metavar = "PATH" if type is RULE_PATH else "FILE"
+    return click.option(*names, multiple=True, type=type, metavar=metavar, help=help)
 
 
 def output_option(*kinds: str, help: str = "") -> Callable[[F], F]:  # noqa: A002 - as click names it
@@ -91,6 +52,86 @@ def output_option(*kinds: str, help: str = "") -> Callable[[F], F]:  # noqa: A00
     return click.option("-o", "--output", type=choice, default=kinds[0], show_default=True, help=help)
 
 
+def fail_on_option(worst: str = "deny") -> Callable[[F], F]:
+    """Return the option --fail-on. worst: what fails by default."""
+    return click.option(
+        "--fail-on",
+        type=click.Choice([worst, "warn"]),
+        default=worst,
+        show_default=True,
+        help="warn: exit status 3 if there are only warnings.",
+    )
+
+
+def _objects(filenames: tuple[str, ...], paths: tuple[str, ...]) -> tuple[str, ...]:
+    if not (filenames or paths):
+        raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
+    return (*filenames, *paths)
+
+
+# The objects.
+objects_option: Final = option_group(
+    "filenames",
+    _objects,
+    files_option(
+        "-f",
+        "--filename",
+        "filenames",
+        help="File, folder or URL that contains the objects, or - for stdin; may be repeated, and -f "
+        "omitted.",
+    ),
+    click.argument("paths", nargs=-1, type=FILE, metavar="[FILE]..."),
+)
+object_namespace_option: Final = click.option(
+    "-n",
+    "--namespace",
+    default="default",
+    show_default=True,
+    help="Namespace of objects that do not set one.",
+)
+existing_objects_option: Final = files_option(
+    "-f",
+    "--filename",
+    "filenames",
+    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
+    "- for stdin.  [default: those of the cluster]",
+)
+
+
+# What they are evaluated against.
+def rules_option(help_text: str) -> Callable[[F], F]:
+    """Return the option --rules, which means something else in some commands."""
+    return files_option("--rules", "rule_paths", type=RULE_PATH, help=help_text)
+
+
+rules_in_force_option: Final = rules_option(
+    "Rule file, folder or URL, or builtin; may be repeated.  [default: the rules of the cluster, or "
+    "builtin: the built-in rules]"
+)
+namespace_option: Final = click.option(
+    "--rules-namespace",
+    default=DEFAULT_NAMESPACE,
+    show_default=True,
+    help="Namespace that contains the rule ConfigMaps.",
+)
+nodes_option: Final = files_option(
+    "--nodes",
+    "node_paths",
+    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
+)
+workloads_option: Final = files_option(
+    "--workloads",
+    "workload_paths",
+    help="File of additional kinds that contain pods, such as `{example.com: {Kind: [spec.template]}}`.",
+)
+
+
+def _set_quiet(context: click.Context, parameter: click.Parameter, value: bool) -> None:
+    del parameter
+    context.meta[QUIET] = value
+
+
+# The output.
 language_option: Final = click.option(
     "--lang",
     type=click.Choice([language.value for language in Language]),
@@ -107,52 +148,47 @@ quiet_option: Final = click.option(
     callback=_set_quiet,
     help="Print no summaries and notes; errors, warnings and the exit status stay.",
 )
-fail_on_option: Final = click.option(
-    "--fail-on",
-    type=click.Choice(["deny", "warn"]),
-    default="deny",
-    show_default=True,
-    help="warn: exit status 3 if there are only warnings.",
+
+
+# The cluster.
+def kubeconfig_option(help_text: str = "Use the cluster of this kubeconfig.") -> Callable[[F], F]:
+    """Return the option --kubeconfig."""
+    return click.option("--kubeconfig", type=FILE, metavar="FILE", help=help_text)
+
+
+def context_option(help_text: str = "Use the cluster of this context.") -> Callable[[F], F]:
+    """Return the option --context."""
+    return click.option("--context", type=CONTEXT, metavar="NAME", help=help_text)
+
+
+def _cluster(kubeconfig: str | None, context: str | None) -> ClusterSource:
+    return ClusterSource(kubeconfig, context, current=is_plugin())
+
+
+cluster_options: Final = option_group(
+    "cluster",
+    _cluster,
+    kubeconfig_option("Read from the cluster of this kubeconfig."),
+    context_option(
+        "Read from the cluster of this context.  [default as kubectl plugin: the current context]"
+    ),
 )
-
-
-def cluster_options(command: F) -> F:
-    """Add the options that select a cluster to a command, which gets them as `cluster`."""
-
-    @wraps(command)
-    def wrapper(kubeconfig: str | None, context: str | None, **others: Any) -> Any:
-        return command(cluster=ClusterSource(kubeconfig, context, current=is_plugin()), **others)
-
-    for option in (
-        click.option(
-            "--context",
-            type=CONTEXT,
-            metavar="NAME",
-            help="Read from the cluster of this context.  [default as kubectl plugin: the current context]",
-        ),
-        click.option(
-            "--kubeconfig", type=FILE, metavar="FILE", help="Read from the cluster of this kubeconfig."
-        ),
-    ):
-        wrapper = option(wrapper)
-    return wrapper  # type: ignore[return-value]  # the command, with other arguments
-
-
-# Access to registries.
-insecure_registry_option: Final = click.option(
-    "--insecure-registry",
-    "insecure",
-    multiple=True,
-    metavar="HOST[:PORT]",
-    help="Use http for this registry; may be repeated.",
+# What decides on objects except the rules, and the language.
+node_and_cluster_options: Final = options(
+    nodes_option, cluster_options, namespace_option, language_option, quiet_option
 )
-mirror_option: Final = click.option(
-    "--mirror",
-    "mirrors",
-    multiple=True,
-    metavar="HOST=MIRROR[/PREFIX]",
-    help="Read images of a registry from a mirror; may be repeated.",
-)
-ca_file_option: Final = click.option(
-    "--ca-file", type=FILE, metavar="FILE", help="Certificates of CAs to trust in addition, as PEM."
+decision_options: Final = options(rules_in_force_option, node_and_cluster_options)
+# What defines the labels of nodes, and the language.
+label_options: Final = options(
+    nodes_option,
+    rules_option(
+        "Read labels as these rules define them.  [default: the rules of the cluster, or the built-in rules]"
+    ),
+    click.option(
+        "--rule", type=RULE, metavar="NAME", help="Read labels as this rule defines them, if rules differ."
+    ),
+    namespace_option,
+    cluster_options,
+    language_option,
+    quiet_option,
 )

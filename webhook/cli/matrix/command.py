@@ -15,8 +15,9 @@ from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
-from webhook.cli.inputs.node_source import NodeSource, node_options
-from webhook.cli.inputs.options import output_option
+from webhook.cli.inputs.node_changes import NodeState
+from webhook.cli.inputs.options import label_options, output_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import (
     FACTS,
     LEVEL_LABELS,
@@ -73,14 +74,14 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
 )
 @output_option("text", "json", "yaml", "svg")
 @node_change_options
-@node_options
+@label_options
+@with_session
 def command(
     sharing: str,
     baseline: CudaVersion | None,
     output: str,
     changes: NodeChanges,
-    nodes: NodeSource,
-    language: Language,
+    session: Session,
 ) -> None:
     """Show which CUDA runtimes are compatible with which nodes, with reasons, as admission checks it.
 
@@ -94,20 +95,23 @@ def command(
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
       gpugate matrix --context production --driver gpu-v100=580 --remove-pool gpu-t4
     """
-    policy = _policy(sharing, baseline)
+    policy, language = _policy(sharing, baseline), session.language
     unlabelled: list[str] = []
-    if nodes.named:
-        policy = replace(policy, labels=nodes.labels())
-        inventory, done = nodes.changed(changes) if changes else (nodes.inventory(), [])
-        for each in done:
-            line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
-            print_note(line, language)
+    if session.nodes_given:
+        policy = replace(policy, labels=session.label_names)
+        inventory = session.present_nodes()
+        if changes:
+            state, done = changes.apply(NodeState.of(session.node_objects, session.label_rules), session)
+            inventory = state.inventory()
+            for each in done:
+                line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
+                print_note(line, language)
         classes = inventory.classes(inventory.everything, policy.labels)
         tables = [table] if (table := class_table(policy, classes)) else []
         unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
         if output == "svg" and not tables:
             raise BadInputError("no node has GPU labels")
-    elif nodes.rule_paths or nodes.rule or changes:
+    elif session.rule_paths or session.rule or changes:
         raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
     else:
         tables = [driver_table(policy), gpu_table()]

@@ -6,11 +6,17 @@ import sys
 
 import click
 
-from rules import Language
 from rules.text.glob import glob, is_glob
 from webhook.cli.inputs.completers import RULE_PATH
-from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_url, load_workloads, read_path, rule_folder
-from webhook.cli.inputs.options import language_option, namespace_option, quiet_option, workloads_option
+from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_url, read_path, rule_folder
+from webhook.cli.inputs.options import (
+    language_option,
+    namespace_option,
+    output_option,
+    quiet_option,
+    workloads_option,
+)
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError, lines, print_error, print_summary
 from webhook.cli.test.report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.test.runner import Runner
@@ -20,9 +26,7 @@ FAILED = 1
 
 @click.command()
 @click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", *MACHINE_FORMATS]), default="text", show_default=True
-)
+@output_option("text", *MACHINE_FORMATS)
 @click.option(
     "--run",
     "pattern",
@@ -37,15 +41,8 @@ FAILED = 1
 @namespace_option
 @quiet_option
 @language_option
-def command(
-    paths: tuple[str, ...],
-    output: str,
-    pattern: str,
-    update: bool,
-    workload_paths: tuple[str, ...],
-    rules_namespace: str,
-    lang: str,
-) -> None:
+@with_session
+def command(paths: tuple[str, ...], output: str, pattern: str, update: bool, session: Session) -> None:
     """Run the tests in *.test.yaml files and folders; without PATH, those of the built-in rules.
 
     Each case has a pod, the nodes of its cluster, and the expected result and patch. The decision is that of
@@ -71,9 +68,9 @@ def command(
     """
     if update and any(path == "-" or is_url(path) for path in paths):
         raise click.UsageError("--update cannot be used with stdin or a URL")
-    language = Language(lang)
+    language = session.language
     matches = glob(pattern if is_glob(pattern) else f"*{pattern}*").fullmatch
-    runner = Runner(rules_namespace, load_workloads(workload_paths), lambda name: matches(name) is not None)
+    runner = Runner(session.rules_namespace, session.workloads, lambda name: matches(name) is not None)
     texts = {
         file: text for path in paths or [BUILT_IN] for file, text in read_path(rule_folder(path), tests=True)
     }

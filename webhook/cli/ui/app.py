@@ -22,7 +22,7 @@ from werkzeug.exceptions import HTTPException
 from rules.text.yaml_document import SourceError
 from webhook.cli.ui.cases import CaseError, examples, read_case, write_case, write_test
 from webhook.cli.ui.evaluation import evaluate
-from webhook.cli.ui.session import Question, Session
+from webhook.cli.ui.page import Page, Question
 from webhook.cli.ui.tables import matrix
 
 T = TypeVar("T")
@@ -55,7 +55,7 @@ class OpenedCase(msgspec.Struct, forbid_unknown_fields=True):
     text: str
 
 
-def create_app(session: Session, token: str, port: int) -> flask.Flask:
+def create_app(page: Page, token: str, port: int) -> flask.Flask:
     """Return the application. port: that it is served on, on the loopback interface."""
     app = flask.Flask("gpugate-ui", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = MAX_BODY
@@ -64,7 +64,7 @@ def create_app(session: Session, token: str, port: int) -> flask.Flask:
     place = "" if port == _HTTP else f":{port}"  # browsers leave the default port out
     _guard(app, token, cookie, {f"127.0.0.1{place}", f"localhost{place}"})
     _add_pages(app, token, cookie)
-    _add_answers(app, session)
+    _add_answers(app, page)
 
     @app.errorhandler(HTTPException)
     def failed(error: HTTPException) -> flask.Response:
@@ -109,7 +109,7 @@ def _add_pages(app: flask.Flask, token: str, cookie: str) -> None:
         return _file(name)
 
 
-def _add_answers(app: flask.Flask, session: Session) -> None:
+def _add_answers(app: flask.Flask, page: Page) -> None:
     lock = Lock()  # one evaluation at a time: a page asks anew at each pause in typing
 
     def answers(path: str, kind: type[T], answer: Callable[[T], Any]) -> None:
@@ -129,12 +129,12 @@ def _add_answers(app: flask.Flask, session: Session) -> None:
 
     @app.get("/api/session")
     def settings() -> flask.Response:
-        return _json(_settings(session))
+        return _json(_settings(page))
 
-    answers("/api/evaluate", Question, partial(evaluate, session))
-    answers("/api/matrix", Question, partial(matrix, session))
-    answers("/api/case", Question, lambda question: {"text": write_case(session, question)})
-    answers("/api/ruletest", Question, lambda question: {"text": write_test(session, question)})
+    answers("/api/evaluate", Question, partial(evaluate, page))
+    answers("/api/matrix", Question, partial(matrix, page))
+    answers("/api/case", Question, lambda question: {"text": write_case(page, question)})
+    answers("/api/ruletest", Question, lambda question: {"text": write_test(page, question)})
     answers("/api/open", OpenedCase, _opened)
 
 
@@ -143,15 +143,15 @@ def _opened(case: OpenedCase) -> dict[str, str]:
     return {"pod": found.pod, "nodes": found.nodes, "namespace": found.namespace}
 
 
-def _settings(session: Session) -> dict[str, Any]:
+def _settings(page: Page) -> dict[str, Any]:
     """Return what the page can choose from."""
     return {
-        "rules": {choice: rules.names for choice, rules in session.rules.items()},
-        "nodes": session.nodes and {"names": session.nodes.names, "count": len(session.nodes.inventory)},
-        "pod": session.pod,
-        "nodeText": session.node_text,
-        "namespace": session.namespace,
-        "language": session.language.value,
+        "rules": {choice: rules.names for choice, rules in page.rules.items()},
+        "nodes": page.nodes and {"names": page.nodes.names, "count": len(page.nodes.inventory)},
+        "pod": page.pod,
+        "nodeText": page.node_text,
+        "namespace": page.namespace,
+        "language": page.language.value,
         "examples": [
             {
                 "title": {"en": each.title.en, "zh": each.title.zh or each.title.en},

@@ -16,13 +16,12 @@ from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
 from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Text
 from rules.text.yaml_document import Document, Location, SourceError
-from webhook.cli.inputs.decision_context import Subject
-from webhook.cli.inputs.objects import InputError, request_of
+from webhook.cli.inputs.objects import InputError, Subject, request_of
 from webhook.cli.test.cases import read_tests
 from webhook.cli.test.runner import BUILT_IN as SHIPPED
 from webhook.cli.test.runner import run_case
 from webhook.cli.test.schema import KIND as RULE_TEST
-from webhook.cli.ui.session import BUILT_IN, GIVEN, NODE_TEXT, POD_TEXT, Question, Session, documents_in
+from webhook.cli.ui.page import BUILT_IN, GIVEN, NODE_TEXT, POD_TEXT, Page, Question, documents_in
 from webhook.yaml_output import dump_yaml
 
 KIND: Final = "Case"
@@ -88,44 +87,42 @@ def examples() -> list[SavedCase]:
     return [read_case((folder / name).read_text("utf-8"), name) for name in names]
 
 
-def write_case(session: Session, question: Question) -> str:
+def write_case(page: Page, question: Question) -> str:
     """Return the case file of a question. Raises CaseError if it cannot contain the nodes."""
-    names = session.rules_of(question)
+    names = page.rules_of(question)
     document: dict[str, Any] = {"apiVersion": _VERSION, "kind": KIND}
     document["rules"] = [*names.paths] or [names.names]
     document |= {"namespace": question.namespace or "default", "pod": question.pod}
-    if nodes := _node_text(session, question):
+    if nodes := _node_text(page, question):
         document["nodes"] = nodes
     return dump_yaml(document)
 
 
-def _node_text(session: Session, question: Question) -> str:
-    if question.nodes == GIVEN and session.nodes:
-        if session.nodes.text is None:
+def _node_text(page: Page, question: Question) -> str:
+    if question.nodes == GIVEN and page.nodes:
+        if page.nodes.text is None:
             raise CaseError(_NO_NODES_OF_CLUSTER.in_language(question.lang))
-        return session.nodes.text
+        return page.nodes.text
     return question.node_text if question.nodes == "text" else ""
 
 
-def write_test(session: Session, question: Question) -> str:
+def write_test(page: Page, question: Question) -> str:
     """Return the rule test whose cases are the objects of a question, each with its decision of now.
 
     The test passes. Raises SourceError for errors in the texts, and CaseError for what no test can hold.
     """
-    language, rules, policy = question.lang, session.rules_of(question), session.policy(question)
+    language, rules, policy = question.lang, page.rules_of(question), page.policy(question)
     if not rules.paths:
         raise CaseError(_NO_RULES_OF_CLUSTER.in_language(language))
-    nodes = [*_nodes(documents_in(_node_text(session, question), NODE_TEXT))]
-    session.inventory(question)  # errors in the text with their lines
+    nodes = [*_nodes(documents_in(_node_text(page, question), NODE_TEXT))]
+    page.inventory(question)  # errors in the text with their lines
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     cases = []
     for document in documents_in(question.pod, POD_TEXT):
         for place, value in document.objects():
             subject = _subject(document, place, value, question.namespace)
             try:
-                decision = decide(
-                    Snapshot(policy, session.inventory(question)), subject.request, instant(now)
-                )
+                decision = decide(Snapshot(policy, page.inventory(question)), subject.request, instant(now))
             except ObjectError as error:
                 raise SourceError(document.locate(place), str(error)) from None
             case: dict[str, Any] = {"name": f"{subject.request.kind} {subject.name}: {_verb(decision)}"}
@@ -141,7 +138,7 @@ def write_test(session: Session, question: Question) -> str:
     if nodes:
         test["nodes"] = nodes
     text = dump_yaml(test | {"cases": cases})
-    for why in _failures(text, session, question):
+    for why in _failures(text, page, question):
         raise CaseError(_NOT_REPEATED.in_language(language).format(why=why))
     return f"# gpugate test FILE; paths of rules are relative to the folder of this file\n{text}"
 
@@ -185,11 +182,11 @@ def _nodes(documents: list[Document]) -> Iterator[Mapping[str, Any]]:
             raise SourceError(document.locate(), str(error)) from None
 
 
-def _failures(text: str, session: Session, question: Question) -> Iterator[str]:
+def _failures(text: str, page: Page, question: Question) -> Iterator[str]:
     """Yield why a rule test does not pass."""
     tests, errors = read_tests(text, RULE_TEST, lambda _: [])
     yield from (error.line(question.lang) for error in errors)
-    policy = session.policy(question)
+    policy = page.policy(question)
     for case in (case for test in tests for case in test.cases):
         try:
             result = run_case(case, policy)

@@ -11,16 +11,15 @@ from typing import Final
 
 import click
 
-from rules.schema.loader import load_rules
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
-from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
-from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, RuleSource, is_built_in, read_path
-from webhook.cli.inputs.options import object_namespace_option, workloads_option
+from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_built_in, read_path
+from webhook.cli.inputs.options import decision_options, object_namespace_option, workloads_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError, print_summary
 from webhook.cli.terminal.vocabulary import CTRL_C_STOPS
 from webhook.cli.ui.cases import is_case, read_case
-from webhook.cli.ui.session import GIVEN, Nodes, Rules, Session
+from webhook.cli.ui.page import GIVEN, Nodes, Page, Rules
 
 # Characters of node files that a case file may contain; a page and its file stay easy to send.
 _MAX_SHARED: Final = 512 * 1024
@@ -45,7 +44,8 @@ _MAX_SHARED: Final = 512 * 1024
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
 @decision_options
 @workloads_option
-def command(filename: str | None, namespace: str, port: int, no_browser: bool, sources: Sources) -> None:
+@with_session
+def command(filename: str | None, namespace: str, port: int, no_browser: bool, session: Session) -> None:
     """Open a local page that shows the admission result while you edit a pod.
 
     The page shows violations at their lines, the patch, the rules, the nodes and the CUDA matrix. It is
@@ -61,12 +61,12 @@ def command(filename: str | None, namespace: str, port: int, no_browser: bool, s
     """
     from webhook.cli.ui.server import page_server
 
-    session = _session(sources, filename, namespace)
+    page = _page(session, filename, namespace)
     _check_port(port)
-    server, address = page_server(session, port)
+    server, address = page_server(page, port)
     click.echo(address)
     sys.stdout.flush()
-    print_summary(CTRL_C_STOPS.in_language(sources.language))
+    print_summary(CTRL_C_STOPS.in_language(session.language))
     if not no_browser and _has_display():
         webbrowser.open(address)
     with server:
@@ -74,61 +74,51 @@ def command(filename: str | None, namespace: str, port: int, no_browser: bool, s
     raise click.Abort  # werkzeug returns after Ctrl-C
 
 
-def _session(sources: Sources, filename: str | None, namespace: str) -> Session:
-    """Return the session of the options. Raises BadInputError; exits with 2 if a rule has an error."""
-    context = sources.load()
-    if context.failed:
+def _page(session: Session, filename: str | None, namespace: str) -> Page:
+    """Return what the options give to the page. Raises BadInputError; exits with 2 if a rule has an error."""
+    session.load()
+    if session.failed:
         sys.exit(BAD_INPUT)
-    session = Session(
-        {BUILT_IN: _built_in(sources)},
-        context.policy.workloads,
-        namespace=namespace,
-        language=sources.language,
-        cluster=sources.rules.cluster,
-    )
-    cluster = sources.rules.cluster
+    cluster, paths = session.cluster, session.rule_paths
+    rules = {BUILT_IN: Rules(BUILT_IN, session.read_rules([BUILT_IN]).rules, (BUILT_IN,))}
     cluster_name = cluster.context or cluster.kubeconfig or "current context"
-    if sources.rule_paths and not all(map(is_built_in, sources.rule_paths)):
-        paths = tuple(sources.rule_paths)
-        session.rules = {GIVEN: Rules(", ".join(paths), context.policy.rules, paths), **session.rules}
-    elif cluster.selected and not sources.rule_paths:
-        session.rules = {GIVEN: Rules(cluster_name, context.policy.rules), **session.rules}
-    if context.nodes_given:
-        session.nodes = _nodes(context, sources.node_paths, cluster_name)
+    if not all(map(is_built_in, paths)):
+        rules = {GIVEN: Rules(", ".join(paths), session.rules, paths), **rules}
+    elif cluster.selected and not paths:
+        rules = {GIVEN: Rules(cluster_name, session.rules), **rules}
+    page = Page(rules, session.workloads, namespace=namespace, language=session.language, cluster=cluster)
+    if session.nodes_given:
+        page.nodes = _nodes(session, cluster_name)
     if filename:
-        _open(session, filename)
-    return session
+        _open(page, filename)
+    return page
 
 
-def _built_in(sources: Sources) -> Rules:
-    loaded = load_rules(RuleSource(sources.rules.namespace).sources([BUILT_IN]), sources.rules.namespace)
-    return Rules(BUILT_IN, loaded.rules, (BUILT_IN,))
-
-
-def _nodes(context: DecisionContext, paths: tuple[str, ...], cluster_name: str) -> Nodes:
+def _nodes(session: Session, cluster_name: str) -> Nodes:
     """Return the nodes of the options, with the text of files that are not too long and not stdin."""
+    paths = session.node_paths
     if not paths:
-        return Nodes(cluster_name, context.inventory)
+        return Nodes(cluster_name, session.inventory)
     text: str | None = None
     if "-" not in paths:
         texts = [text for path in paths for _, text in read_path(path)]
         text = "---\n".join(f"{each.rstrip()}\n" for each in texts)
         text = text if len(text) <= _MAX_SHARED else None
-    return Nodes(", ".join(paths), context.inventory, text)
+    return Nodes(", ".join(paths), session.inventory, text)
 
 
-def _open(session: Session, filename: str) -> None:
+def _open(page: Page, filename: str) -> None:
     """Begin with a file: its objects, or its case. Raises BadInputError."""
     text = "---\n".join(f"{text.rstrip()}\n" for _, text in read_path(filename))
     if not is_case(text):
-        session.pod = text
+        page.pod = text
         return
     try:
         found = read_case(text, filename)
     except SourceError as error:
         raise BadInputError(str(error)) from None
-    session.pod, session.namespace = found.pod, found.namespace
-    session.node_text = found.nodes
+    page.pod, page.namespace = found.pod, found.namespace
+    page.node_text = found.nodes
 
 
 def _check_port(port: int) -> None:

@@ -11,20 +11,19 @@ from typing import Any, Final
 
 import jsonpatch
 
-from rules import Action, AdmissionRequest, Language, ObjectError, explain
+from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
 from rules.decision.trace import Explanation
 from rules.text.i18n import Text
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
-from webhook.cli.inputs.decision_context import DecisionContext
-from webhook.cli.inputs.not_checked import WITHOUT_NODES
-from webhook.cli.inputs.objects import InputError
+from webhook.cli.inputs.not_checked import WITHOUT_NODES, with_inventory
+from webhook.cli.inputs.objects import InputError, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.terminal.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
 from webhook.cli.ui.candidates import candidate_nodes
-from webhook.cli.ui.session import NODE_TEXT, POD_TEXT, Question, Session, label_names
+from webhook.cli.ui.page import NODE_TEXT, POD_TEXT, Page, Question, label_names
 from webhook.yaml_output import dump_yaml
 
 # Objects in one text that are evaluated: more do not fit on a page.
@@ -40,14 +39,14 @@ _DUPLICATE: Final = Text("{message}; the last value is used", "{message}；使�
 Json = dict[str, Any]
 
 
-def evaluate(session: Session, question: Question) -> Json:
+def evaluate(page: Page, question: Question) -> Json:
     """Return what admission decides on each object of the text, and the errors in both texts."""
     errors: list[Json] = []
     try:
-        inventory = session.inventory(question)
+        inventory = page.inventory(question)
     except SourceError as error:
         return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
-    policy, language = session.policy(question), question.lang
+    policy, language = page.policy(question), question.lang
     documents: list[Document] = []
     for found in read(question.pod, POD_TEXT):
         if isinstance(found, SourceError):
@@ -61,16 +60,17 @@ def evaluate(session: Session, question: Question) -> Json:
     quotas = Quotas(NO_CLUSTER, language)  # of the text
     quotas.add(objects, question.namespace)
     inventory = inventory.with_dra(inventory.dra.with_claims_in(objects, question.namespace))
-    context = DecisionContext(policy, inventory, quotas, session.has_nodes(question))
+    snapshot, nodes_given = Snapshot(policy, inventory), page.has_nodes(question)
     results = []
     for document, place, value in values[:MAX_OBJECTS]:
         line = document.locate(place).line
         source = f"{POD_TEXT}:{line}"
         try:
-            subject = context.subject(source, value, question.namespace)
-            explanation = explain(context.snapshot, subject.request, time())
-            explanation = replace(explanation, decision=context.complete(explanation.decision))
-            result = _Result(session, question, context, explanation, subject.request)
+            subject = subject_of(source, value, question.namespace, policy.workloads)
+            explanation = explain(snapshot, subject.request, time())
+            decision = with_inventory(explanation.decision, nodes_given=nodes_given)
+            explanation = replace(explanation, decision=decision)
+            result = _Result(page, question, snapshot, quotas, explanation, subject.request)
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})
         except (InputError, ObjectError) as error:
             message = str(error).removeprefix(f"{source}: ")
@@ -92,13 +92,14 @@ class _Result:
 
     def __init__(
         self,
-        session: Session,
+        page: Page,
         question: Question,
-        context: DecisionContext,
+        snapshot: Snapshot,
+        quotas: Quotas,
         explanation: Explanation,
         request: AdmissionRequest,
     ) -> None:
-        self._session, self._question, self._context = session, question, context
+        self._page, self._question, self._snapshot, self._own_quotas = page, question, snapshot, quotas
         self._explanation, self._request = explanation, request
         self._language: Language = question.lang
 
@@ -113,8 +114,8 @@ class _Result:
         skipped = bool(explanation.out_of_scope)
         nodes: list[Json] = []
         if decision.allowed and not skipped:
-            labels = label_names(self._context.policy.rules)
-            nodes = candidate_nodes(self._context.snapshot, labels, request)
+            labels = label_names(self._snapshot.policy.rules)
+            nodes = candidate_nodes(self._snapshot, labels, request)
         return {
             "kind": request.kind,
             "namespace": request.namespace,
@@ -147,7 +148,7 @@ class _Result:
             yield self._finding("dryrun", ACTIONS[Action.DRYRUN], would)
         for path, reason in decision.not_checked:
             alone = reason in WITHOUT_NODES
-            text = _NO_NODES if alone and not self._context.nodes_given else reason
+            text = _NO_NODES if alone and not self._page.has_nodes(self._question) else reason
             line = 0 if alone else _locate(document, place, path).line
             message = text.in_language(language)
             yield self._finding(
@@ -156,11 +157,11 @@ class _Result:
 
     def _quotas(self, admitted: Json) -> Iterator[Json]:
         """Yield the quotas of the text and of the cluster that leave no room."""
-        request, workloads = self._request, self._context.policy.workloads
+        request, workloads = self._request, self._snapshot.policy.workloads
         if self._explanation.out_of_scope or not self._explanation.decision.allowed:
             return
         of = (request.group, request.kind, request.namespace)
-        for quotas in (self._context.quotas, self._session.cluster_quotas(self._language)):
+        for quotas in (self._own_quotas, self._page.cluster_quotas(self._language)):
             for found in quotas.findings(workloads, *of, admitted):
                 yield self._finding("warn", QUOTA, found.message)
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
 
 from webhook.cli.ui.app import create_app
-from webhook.cli.ui.session import Session
+from webhook.cli.ui.page import Page
 
 HOST: Final = "127.0.0.1"
 # Seconds for one request to arrive: a connection that sends nothing does not keep its thread.
@@ -30,12 +30,12 @@ class _Placeholder:
         raise RuntimeError("the server is not started")
 
 
-def page_server(session: Session, port: int) -> tuple[BaseWSGIServer, str]:
+def page_server(page: Page, port: int) -> tuple[BaseWSGIServer, str]:
     """Return a server of the page that listens, and the page's address with its token.
 
     port: 0 for any. Exits with werkzeug's message if the port is in use.
     """
     token = token_urlsafe(_TOKEN_BYTES)
     server = make_server(HOST, port, _Placeholder(), threaded=True, request_handler=_Handler)
-    server.app = create_app(session, token, server.port)
+    server.app = create_app(page, token, server.port)
     return server, f"http://{HOST}:{server.port}/?token={token}"

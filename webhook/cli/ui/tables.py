@@ -19,13 +19,13 @@ from webhook.cli.matrix.matrix import (
     gpu_table,
     labelled,
 )
-from webhook.cli.ui.session import Question, Session, label_names
+from webhook.cli.ui.page import Page, Question, label_names
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
 _BASELINE = CudaVersion(12, 4)
 
 
-def matrix(session: Session, question: Question) -> dict[str, Any]:
+def matrix(page: Page, question: Question) -> dict[str, Any]:
     """Return the tables of the chosen nodes; without nodes, of all driver branches and GPUs.
 
     Raises SourceError if the text of the nodes is wrong.
@@ -33,9 +33,9 @@ def matrix(session: Session, question: Question) -> dict[str, Any]:
     virtual = question.sharing == "virtual"
     policy = SharingPolicy(virtual=virtual, baseline=_BASELINE if virtual else None)
     unlabelled = 0
-    if session.has_nodes(question):
-        inventory = session.inventory(question)
-        policy = replace(policy, labels=label_names(session.rules_of(question).rules))
+    if page.has_nodes(question):
+        inventory = page.inventory(question)
+        policy = replace(policy, labels=label_names(page.rules_of(question).rules))
         classes = inventory.classes(inventory.everything, policy.labels)
         found = class_table(policy, classes)
         tables = [found] if found else []

@@ -16,12 +16,19 @@ from rules.schema.errors import suggestion
 from rules.text.i18n import Text
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import Workload
-from webhook.cli.inputs.completers import FILE, RULE_PATH
-from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
-from webhook.cli.inputs.files import BAD_INPUT, load_workloads
+from webhook.cli.inputs.completers import RULE_PATH
+from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
 from webhook.cli.inputs.node_changes import Affected, Change, ChangeError, NodeState
-from webhook.cli.inputs.options import output_option, workloads_option
+from webhook.cli.inputs.options import (
+    existing_objects_option,
+    files_option,
+    node_and_cluster_options,
+    output_option,
+    rules_option,
+    workloads_option,
+)
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     UNKNOWN,
     BadInputError,
@@ -91,43 +98,8 @@ def _images(
         raise click.BadParameter(error.message(current_language())) from None
 
 
-def _rules_option(command: Any) -> Any:
-    """Add --rules: here the rules after the change, and --current-rules: those before it."""
-    current = click.option(
-        "--current-rules",
-        "current_rules",
-        multiple=True,
-        type=RULE_PATH,
-        metavar="PATH",
-        help="Rules in force now: file, folder or URL, or builtin; may be repeated.  [default: the rules of "
-        "the cluster, or builtin]",
-    )
-    after = click.option(
-        "--rules",
-        "rule_paths",
-        multiple=True,
-        type=RULE_PATH,
-        metavar="PATH",
-        help="Rules after the change: file, folder or URL, or builtin; may be repeated.  [default: as now]",
-    )
-    return after(current(command))
-
-
-def _decision_options(command: Any) -> Any:
-    return decision_options(command, _rules_option)
-
-
 @click.command()
-@click.option(
-    "-f",
-    "--filename",
-    "filenames",
-    multiple=True,
-    type=FILE,
-    metavar="FILE",
-    help="File or URL that contains pods and workloads, as `kubectl get pods,jobs -A -o yaml` prints them; "
-    "- for stdin.  [default: those of the cluster]",
-)
+@existing_objects_option
 @node_change_options
 @click.option(
     "--image-cuda",
@@ -153,7 +125,16 @@ def _decision_options(command: Any) -> Any:
     help="wide: also pods to move, workloads that get more nodes, all reasons; html: a report in one file.",
 )
 @workloads_option
-@_decision_options
+@rules_option("Rules after the change: file, folder or URL, or builtin; may be repeated.  [default: as now]")
+@files_option(
+    "--current-rules",
+    "current_rules",
+    type=RULE_PATH,
+    help="Rules in force now: file, folder or URL, or builtin; may be repeated.  [default: the rules of the "
+    "cluster, or builtin]",
+)
+@node_and_cluster_options
+@with_session
 def command(
     filenames: tuple[str, ...],
     changes: NodeChanges,
@@ -162,7 +143,7 @@ def command(
     namespace: str | None,
     output: str,
     current_rules: tuple[str, ...],
-    sources: Sources,
+    session: Session,
 ) -> None:
     """Show which workloads break, are freed or have fewer nodes after a change of nodes, images or rules.
 
@@ -178,48 +159,48 @@ def command(
       gpugate whatif -f workloads.yaml --nodes nodes.yaml --image-cuda 13
       gpugate whatif -f workloads.yaml --nodes nodes.yaml --rules new-rules/ -o json
     """
-    if not (changes or image_cuda or images or sources.rule_paths):
+    if not (changes or image_cuda or images or session.rule_paths):
         raise click.UsageError(f"{_NO_CHANGES}--image or --rules)")
     if not filenames:
-        sources = sources.of_current_cluster("--filename FILE")
-    before, objects = replace(sources, rule_paths=current_rules).load_with_objects()
+        session.use_current_cluster("--filename FILE")
+    before = replace(session, rule_paths=current_rules)
+    before.load_all()
     with progress(READING_WORKLOADS):
-        workloads = list_workloads(filenames, sources, before, namespace)
+        workloads = list_workloads(filenames, before, namespace)
     with progress(EVALUATING_WORKLOADS):
-        result = _result(workloads, before, objects, changes, image_cuda, images, sources)
+        result = _result(workloads, before, session.rule_paths, changes, image_cuda, images)
     if output in ("json", "yaml"):
-        print_document(document(result, sources.language), output)
+        print_document(document(result, session.language), output)
     elif output == "html":
-        click.echo(html(result, _summary(result, sources.language), sources.language), nl=False)
+        click.echo(html(result, _summary(result, session.language), session.language), nl=False)
     else:
-        _show(result, sources.language, wide=output == "wide")
+        _show(result, session.language, wide=output == "wide")
     sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Effect.BREAKS) else 0)
 
 
 def _result(
     workloads: list[Workload],
-    before: DecisionContext,
-    objects: list[Any],
+    before: Session,
+    new_rules: tuple[str, ...],
     changes: NodeChanges,
     image_cuda: CudaVersion | None,
     images: tuple[ImageChange, ...],
-    sources: Sources,
 ) -> WhatIf:
     """Return the result of all changes. Raises BadInputError."""
-    language, now, done = sources.language, time(), list[Change]()
+    language, now, done = before.language, time(), list[Change]()
     rules = before.policy.rules
-    if sources.rule_paths:
-        loaded = sources.rules.load(sources.rule_paths)
+    if new_rules:
+        loaded = before.read_rules(new_rules)
         for error in loaded.errors:
             before.add_error(error.line(language))
         rules = loaded.rules
-        paths = ", ".join(sources.rule_paths)
+        paths = ", ".join(new_rules)
         done.append(Change(_filled(_RULES, paths=paths)))
-    state, of_nodes = changes.apply(NodeState.of(objects, rules), sources.rules)
+    state, of_nodes = changes.apply(NodeState.of(before.node_objects, rules), before)
     done += of_nodes
     policy = before.policy
     if state.rules != before.policy.rules:
-        policy = compile_policy(state.rules, language, load_workloads(sources.workload_paths))
+        policy = compile_policy(state.rules, language, before.workloads)
     if image_cuda:
         policy = policy.with_image_cuda(image_cuda)
         done.append(Change(_filled(_IMAGE_CUDA, cuda=image_cuda), _NO_NODES))

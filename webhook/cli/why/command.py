@@ -15,13 +15,12 @@ from rules.model.certainty import Certainty
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import WorkloadObject
-from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.completers import FILE
-from webhook.cli.inputs.decision_context import DecisionContext, Sources, decision_options
 from webhook.cli.inputs.files import read_path
 from webhook.cli.inputs.not_checked import all_not_checked_lines
 from webhook.cli.inputs.objects import objects_in
-from webhook.cli.inputs.options import output_option
+from webhook.cli.inputs.options import decision_options, files_option, output_option
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     BadInputError,
     counted,
@@ -55,9 +54,7 @@ _DEFAULT_LINES: Final = 200
 @click.option("-n", "--namespace", default="default", show_default=True, help="Namespace of the pod.")
 @click.option("-c", "--container", metavar="NAME", help="Read only the log of this container.")
 @click.option("-f", "--filename", type=FILE, metavar="FILE", help="File with the pod, as kubectl prints it.")
-@click.option(
-    "--log", "logs", multiple=True, type=FILE, metavar="FILE", help="File with its log; - for stdin."
-)
+@files_option("--log", "logs", help="File with its log; - for stdin.")
 @click.option("--events", type=FILE, metavar="FILE", help="File with its events, as kubectl prints them.")
 @click.option(
     "--tail",
@@ -68,6 +65,7 @@ _DEFAULT_LINES: Final = 200
 )
 @output_option("text", "json", "yaml")
 @decision_options
+@with_session
 def command(
     name: str | None,
     namespace: str,
@@ -77,7 +75,7 @@ def command(
     events: str | None,
     tail: int,
     output: str,
-    sources: Sources,
+    session: Session,
 ) -> None:
     """Say why a pod does not start or run, with the evidence and a fix.
 
@@ -98,26 +96,26 @@ def command(
     if name and (logs or events):
         raise click.UsageError("--log and --events require -f FILE")
     if name:
-        sources = sources.of_current_cluster("-f FILE")
-    context = sources.load_readable()
+        session.use_current_cluster("-f FILE")
+    session.load_readable()
     facts: PodFacts | WorkloadFacts
     if name:
-        facts = _of_cluster(name, namespace, sources, context)
+        facts = _of_cluster(name, namespace, session)
         if isinstance(facts, PodFacts):
-            _read_cluster(facts, sources.rules.cluster, container, tail, sources.language)
+            _read_cluster(facts, session, container, tail)
     else:
-        facts = _of_files(str(filename), logs, events, sources.language)
-    facts.notes[:0] = context.notes
-    decision = _decision(facts.object, context)
+        facts = _of_files(str(filename), logs, events, session.language)
+    facts.notes[:0] = session.notes
+    decision = _decision(facts.object, session)
     spec = facts.document.get("spec")
-    nodes = Unscheduled(context.inventory, spec if isinstance(spec, dict) else {})
-    found = causes(decision, facts.statements(), sources.language, nodes, runs=facts.runs)
-    result = Result(facts, decision, found, sources.language)
+    nodes = Unscheduled(session.inventory, spec if isinstance(spec, dict) else {})
+    found = causes(decision, facts.statements(), session.language, nodes, runs=facts.runs)
+    result = Result(facts, decision, found, session.language)
     if output == "text":
         result.show()
     else:
         print_document(result.document(), output)
-    sys.exit(context.exit_status(()) or (0 if facts.runs and not found else _FOUND))
+    sys.exit(session.exit_status(()) or (0 if facts.runs and not found else _FOUND))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,19 +202,17 @@ class Result:
         }
 
 
-def _decision(subject: WorkloadObject, context: DecisionContext) -> Decision:
+def _decision(subject: WorkloadObject, session: Session) -> Decision:
     """Return the decision on an object with the rules and nodes of today. Raises BadInputError."""
     key = subject.key
     request = AdmissionRequest("CREATE", key.group, key.kind, key.namespace, subject.document, mutating=False)
     try:
-        return context.decide(request)
+        return session.decide(request)
     except ObjectError as error:
         raise BadInputError(f"{key.kind} {key.namespace}/{key.name}: {error}") from None
 
 
-def _of_cluster(
-    name: str, namespace: str, sources: Sources, context: DecisionContext
-) -> PodFacts | WorkloadFacts:
+def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | WorkloadFacts:
     """Return a pod of a cluster, or of a workload the newest that does not run, else the workload.
 
     Raises BadInputError.
@@ -224,8 +220,8 @@ def _of_cluster(
     kind, slash, rest = name.partition("/")
     if not slash or kind.lower() in ("pod", "pods", "po"):
         wanted = rest if slash else name
-        return PodFacts(sources.rules.cluster.query(lambda cluster: cluster.pod(namespace, wanted)))
-    workloads = list_workloads((), sources, context, namespace)
+        return PodFacts(session.cluster.query(lambda cluster: cluster.pod(namespace, wanted)))
+    workloads = list_workloads((), session, namespace)
     chosen = [each for each in workloads if each.reference.lower() == name.lower()]
     if not chosen:
         raise BadInputError(f'Error from server (NotFound): {kind} "{rest}" not found')
@@ -238,7 +234,7 @@ def _of_cluster(
     if facts is None:
         raise BadInputError(f"{workload.reference} has no pods")
     try:
-        facts.add_events(sources.rules.cluster.query(lambda found: found.failed_creations(namespace)))
+        facts.add_events(session.cluster.query(lambda found: found.failed_creations(namespace)))
     except BadInputError as error:
         facts.notes.append(str(error))
     return facts
@@ -249,10 +245,9 @@ def _age(facts: PodFacts) -> tuple[bool, str]:
     return not facts.runs, str(facts.pod.get("metadata", {}).get("creationTimestamp", ""))
 
 
-def _read_cluster(
-    facts: PodFacts, cluster: ClusterSource, container: str | None, lines: int, language: Language
-) -> None:
+def _read_cluster(facts: PodFacts, session: Session, container: str | None, lines: int) -> None:
     """Read events and logs of a pod; what may not be read becomes a note."""
+    cluster, language = session.cluster, session.language
     key = WorkloadObject("", "Pod", facts.pod).key
     try:
         facts.events += cluster.query(lambda found: found.events(key.namespace, key.name))

@@ -10,7 +10,7 @@ import pytest
 from werkzeug.test import TestResponse
 
 from tests.support.paths import ROOT
-from tests.support.ui_session import POD, T4, new_session
+from tests.support.ui_questions import POD, T4, new_page
 from webhook.cli.ui.app import MAX_BODY, create_app
 
 _PORT = 8765
@@ -24,7 +24,7 @@ class Client:
     """A browser: it keeps cookies, and its requests have a Host and an Origin."""
 
     def __init__(self, *, token: str | None = _TOKEN, nodes: str | None = None) -> None:
-        self._client = create_app(new_session(nodes), _TOKEN, _PORT).test_client()
+        self._client = create_app(new_page(nodes), _TOKEN, _PORT).test_client()
         if token is not None:
             self.get(f"/?token={token}")
 
@@ -100,7 +100,7 @@ def test_the_page_is_served_to_localhost_too() -> None:
 
 def test_on_port_80_addresses_have_no_port() -> None:
     """So browsers write Host and Origin."""
-    client = create_app(new_session(), _TOKEN, 80).test_client()
+    client = create_app(new_page(), _TOKEN, 80).test_client()
     own = "http://127.0.0.1"
     client.get(f"/?token={_TOKEN}", base_url=own)
 

@@ -8,32 +8,32 @@ import pytest
 
 from rules.text.yaml_document import SourceError
 from tests.support.command import gpugate
-from tests.support.ui_session import POD, T4, asked, new_session
+from tests.support.ui_questions import POD, T4, asked, new_page
 from webhook.cli.ui.cases import CaseError, examples, is_case, read_case, write_case, write_test
-from webhook.cli.ui.session import Nodes, Rules
+from webhook.cli.ui.page import Nodes, Rules
 
 
 def test_a_case_that_is_written_is_read_again() -> None:
     """With comments, and mistakes in the texts."""
     pod, nodes = f"# mine\n{POD}\tx: [\n", f"# theirs\n{T4}"
 
-    found = read_case(write_case(new_session(), asked(pod, nodes, namespace="ml")))
+    found = read_case(write_case(new_page(), asked(pod, nodes, namespace="ml")))
 
     assert (pod, nodes, "ml", ["builtin"]) == (found.pod, found.nodes, found.namespace, found.rules)
 
 
 def test_a_case_has_the_nodes_of_the_files_of_the_command() -> None:
-    assert T4 == read_case(write_case(new_session(T4), asked(node_text="", nodes="given"))).nodes
+    assert T4 == read_case(write_case(new_page(T4), asked(node_text="", nodes="given"))).nodes
 
 
 def test_the_nodes_of_a_cluster_are_in_no_file() -> None:
-    session = new_session(T4)
-    assert session.nodes
-    session.nodes = Nodes("production", session.nodes.inventory, None)
+    page = new_page(T4)
+    assert page.nodes
+    page.nodes = Nodes("production", page.nodes.inventory, None)
 
     for write in (write_case, write_test):
         with pytest.raises(CaseError, match="kubectl get nodes -o yaml"):
-            write(session, asked(node_text="", nodes="given"))
+            write(page, asked(node_text="", nodes="given"))
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_file_that_is_no_case_has_an_error_with_its_place(text: str, message: 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        (write_case(new_session(), asked()), True),
+        (write_case(new_page(), asked()), True),
         (POD, False),
         (f"{POD}---\n{POD}", False),
         ("a: [\n", False),
@@ -75,7 +75,7 @@ def test_a_rule_test_of_an_example_passes(at: int, language: str, tmp_path: Path
     case = examples()[at]
     question = asked(case.pod, case.nodes, namespace=case.namespace, language=language)
     file = tmp_path / "case.test.yaml"
-    file.write_text(write_test(new_session(), question), "utf-8")
+    file.write_text(write_test(new_page(), question), "utf-8")
 
     found = gpugate("test", file)
 
@@ -86,7 +86,7 @@ def test_a_rule_test_of_an_example_passes(at: int, language: str, tmp_path: Path
 def test_a_rule_test_fails_if_the_decision_differs(tmp_path: Path) -> None:
     """It compares: a pod that is denied no longer is after the fix."""
     file = tmp_path / "case.test.yaml"
-    text = write_test(new_session(), asked())
+    text = write_test(new_page(), asked())
     file.write_text(text.replace("bfloat16", "half"), "utf-8")
 
     assert 1 == gpugate("test", file).exit_code
@@ -94,22 +94,22 @@ def test_a_rule_test_fails_if_the_decision_differs(tmp_path: Path) -> None:
 
 def test_an_error_in_a_text_keeps_a_rule_test_from_being_written() -> None:
     with pytest.raises(SourceError, match="pod:2"):
-        write_test(new_session(), asked("a: [1\nb: 2\n"))
+        write_test(new_page(), asked("a: [1\nb: 2\n"))
     with pytest.raises(SourceError, match="nodes:1"):
-        write_test(new_session(), asked(POD, "kind: Nope\n"))
+        write_test(new_page(), asked(POD, "kind: Nope\n"))
     with pytest.raises(SourceError, match="contains no objects"):
-        write_test(new_session(), asked(""))
+        write_test(new_page(), asked(""))
 
 
 def test_an_object_without_pods_is_in_no_rule_test() -> None:
     """A rule test evaluates pods."""
     with pytest.raises(CaseError, match="do not contain pods"):
-        write_test(new_session(), asked("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"))
+        write_test(new_page(), asked("apiVersion: v1\nkind: Secret\nmetadata: {name: a}\n"))
 
 
 def test_rules_of_a_cluster_are_in_no_rule_test() -> None:
-    session = new_session()
-    session.rules = {"given": Rules("production", session.rules["builtin"].rules)}
+    page = new_page()
+    page.rules = {"given": Rules("production", page.rules["builtin"].rules)}
 
     with pytest.raises(CaseError, match="--rules FILE"):
-        write_test(session, asked(rules="given"))
+        write_test(page, asked(rules="given"))

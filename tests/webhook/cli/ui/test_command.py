@@ -21,7 +21,7 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, node
 from tests.support.paths import ROOT
 from tests.support.ui_page import origin_of, ui_process
-from tests.support.ui_session import POD, T4
+from tests.support.ui_questions import POD, T4
 
 
 def _status(address: str, method: str, path: str, headers: dict[str, str]) -> tuple[int, str]:

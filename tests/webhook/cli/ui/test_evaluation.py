@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from rules.text.yaml_document import MAX_DEPTH
-from tests.support.ui_session import POD, T4, asked, new_session
+from tests.support.ui_questions import POD, T4, asked, new_page
 from webhook.cli.ui.cases import examples
 from webhook.cli.ui.evaluation import MAX_OBJECTS, evaluate
-from webhook.cli.ui.session import Question
+from webhook.cli.ui.page import Question
 
 _HALF = POD.replace("bfloat16", "half")
 
 
 def _evaluate(question: Question, nodes: str | None = None) -> dict[str, Any]:
-    return evaluate(new_session(nodes), question)
+    return evaluate(new_page(nodes), question)
 
 
 def _only(question: Question, nodes: str | None = None) -> dict[str, Any]:

@@ -1,14 +1,14 @@
-"""Sessions and questions of the page of `gpugate ui`, with the built-in rules."""
+"""Pages and questions of the page of `gpugate ui`, with the built-in rules."""
 
 from __future__ import annotations
 
 from functools import cache
 
-from rules import RuleSet, load_rules
+from rules import RuleSet
 from rules.nodes.inventory_document import inventory_of
 from rules.text.yaml_document import read
-from webhook.cli.inputs.files import RuleSource, load_workloads
-from webhook.cli.ui.session import Nodes, Question, Rules, Session
+from webhook.cli.inputs.session import Session
+from webhook.cli.ui.page import Nodes, Page, Question, Rules
 
 T4 = """apiVersion: v1
 kind: Node
@@ -41,17 +41,17 @@ spec:
 @cache
 def built_in_rules() -> RuleSet:
     """Return the built-in rules, read once."""
-    return load_rules(RuleSource().sources(["builtin"])).rules
+    return Session().rules
 
 
-def new_session(nodes: str | None = None) -> Session:
-    """Return a session with the built-in rules. nodes: those of the command."""
+def new_page(nodes: str | None = None) -> Page:
+    """Return a page with the built-in rules. nodes: those of the command."""
     given = None
     if nodes is not None:
         documents = [each.value for each in read(nodes, "nodes.yaml") if not isinstance(each, ValueError)]
         given = Nodes("nodes.yaml", inventory_of(documents), nodes)
     rules = {"builtin": Rules("builtin", built_in_rules(), ("builtin",))}
-    return Session(rules, load_workloads([]), given)
+    return Page(rules, Session().workloads, given)
 
 
 def asked(pod: str = POD, node_text: str = T4, **others: str) -> Question:

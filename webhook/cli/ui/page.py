@@ -36,7 +36,7 @@ _KEPT_INVENTORIES: Final = 4
 class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     """What the page asks: about which text, with which rules and nodes.
 
-    rules, nodes: the choices of a Session; the nodes `text` are those in node_text.
+    rules, nodes: the choices of a Page; the nodes `text` are those in node_text.
     """
 
     pod: str = ""
@@ -75,7 +75,7 @@ class Nodes:
 
 
 @dataclass(slots=True)
-class Session:
+class Page:
     """What the command gives to the page.
 
     rules: by choice. workloads: the kinds that contain pods. nodes: of the options, if any. pod, node_text:

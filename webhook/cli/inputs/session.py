@@ -1,0 +1,454 @@
+"""The session of a command: what its options select, from files to a snapshot.
+
+--rules, --rules-namespace, --context, --kubeconfig  ->  rules      with --workloads and --lang  ->  policy
+--nodes, --context, --kubeconfig                     ->  inventory  with the policy              ->  snapshot
+-f, --namespace                                      ->  results: each object with its decision
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
+from time import time
+from typing import Any, Final, TypeVar
+
+from rules import (
+    DEFAULT_NAMESPACE,
+    AdmissionRequest,
+    Decision,
+    Inventory,
+    InventoryError,
+    Language,
+    Loaded,
+    ObjectError,
+    Policy,
+    RuleSet,
+    Snapshot,
+    Workloads,
+    compile_policy,
+    decide,
+    inventory_of,
+)
+from rules.model.workload_kinds import built_in_workloads
+from rules.nodes.label_families import LabelNames
+from rules.schema.config_map import Source
+from rules.schema.errors import suggestion
+from rules.schema.workload_kinds import read_workloads
+from rules.text.i18n import Text
+from rules.text.printable import printable
+from rules.text.yaml_document import Document, SourceError, read
+from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
+from webhook.cli.inputs.not_checked import with_inventory
+from webhook.cli.inputs.objects import InputError, Subject, objects_in, subject_of
+from webhook.cli.inputs.options import option_group
+from webhook.cli.inputs.quotas import Quotas
+from webhook.cli.terminal.console import (
+    BadInputError,
+    ForbiddenError,
+    lines,
+    print_error,
+    print_note,
+    print_warning,
+    progress,
+)
+from webhook.cli.terminal.vocabulary import (
+    BUILT_IN_INSTEAD,
+    LAST_VALID_KEPT,
+    LAST_VALID_USED,
+    NO_CLUSTER_RULES,
+    OTHER_RULES,
+    READING_NODES,
+    RULES_ELSEWHERE,
+    WITHOUT_BUILT_IN,
+    WITHOUT_CLUSTER_NODES,
+    WITHOUT_CLUSTER_RULES,
+)
+
+F = TypeVar("F", bound=Callable[..., Any])
+T = TypeVar("T")
+
+NO_RULES: Final = Text(
+    "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type",
+    "未找到规则；规则是名为 cf-crl-* 或带有标签 gpugate.dev/type 的 ConfigMap",
+)
+# kubectl refuses a list of kinds if the cluster lacks one of them.
+_VALID_LIST: Final = (
+    "`kubectl get nodes -o yaml` prints a valid list; "
+    "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
+)
+# Files of nodes that a message names.
+_MOST_NAMES: Final = 2
+_DENIED: Final = 1
+_WARNED: Final = 3
+
+
+@dataclass(eq=False)
+class Session:
+    """The values of options, and what is read as they say: each when it is first used, and once.
+
+    A command has those of the options that it declares. Reading raises BadInputError; ForbiddenError if the
+    rights of the user do not suffice.
+
+    Attributes:
+        rule: of `--rule`, the rule that defines the labels of nodes.
+        nodes_readable: whether the rights of the user suffice for the nodes.
+        failed: whether a rule or an object has an error; the exit status is 2 then.
+        notes: what could not be read, and so is not checked.
+    """
+
+    rule_paths: tuple[str, ...] = ()
+    node_paths: tuple[str, ...] = ()
+    workload_paths: tuple[str, ...] = ()
+    rules_namespace: str = DEFAULT_NAMESPACE
+    cluster: ClusterSource = NO_CLUSTER
+    lang: str = Language.EN.value
+    rule: str | None = None
+    nodes_readable: bool = field(default=True, init=False)
+    failed: bool = field(default=False, init=False)
+    notes: list[str] = field(default_factory=list, init=False)
+
+    def use_current_cluster(self, otherwise: str) -> None:
+        """Read from the cluster of the current context if none is selected; otherwise: see ClusterSource."""
+        self.cluster = self.cluster.or_current(otherwise)
+
+    @cached_property
+    def language(self) -> Language:
+        """Language of messages."""
+        return Language(self.lang)
+
+    @cached_property
+    def rules(self) -> RuleSet:
+        """The rules that objects are evaluated with; errors in them are printed.
+
+        They are those of the options, the cluster or the built-in catalog.
+        """
+        loaded = self._rules_in_force()
+        for error in loaded.errors:
+            self.add_error(error.line(self.language), self.language)
+        return loaded.rules
+
+    @cached_property
+    def workloads(self) -> Workloads:
+        """The built-in workload kinds and those in files. Raises BadInputError with all errors in them."""
+        kinds, errors = read_workloads(pair for path in self.workload_paths for pair in read_path(path))
+        if errors:
+            raise BadInputError(lines("\n".join([printable(str(error)) for error in errors])))
+        return built_in_workloads() | kinds
+
+    @cached_property
+    def policy(self) -> Policy:
+        """The rules, compiled with the workload kinds."""
+        return compile_policy(self.rules, self.language, self.workloads)
+
+    @cached_property
+    def node_objects(self) -> list[Any]:
+        """The nodes and the like in files; without files, those of the cluster, or none."""
+        return self._nodes[1]
+
+    @cached_property
+    def inventory(self) -> Inventory:
+        """The nodes and declared pools in `node_objects`; `add_objects` adds claims."""
+        return self._nodes[0]
+
+    @property
+    def nodes_given(self) -> bool:
+        """Whether a cluster that may be read or files say which nodes there are."""
+        return self.nodes_readable and (bool(self.node_paths) or self.cluster.selected)
+
+    @cached_property
+    def quotas(self) -> Quotas:
+        """The quotas of the cluster; `add_objects` adds others."""
+        return Quotas(self.cluster, self.language)
+
+    @property
+    def snapshot(self) -> Snapshot:
+        """The rules and nodes that decisions depend on."""
+        return Snapshot(self.policy, self.inventory)
+
+    # Each of these reads all, so that errors in rules come before those in nodes, and these before others.
+
+    def load(self) -> None:
+        """Read rules, nodes and workload kinds, and warn of what the rights of the user do not allow."""
+        self.load_readable()
+        for note in self.notes:
+            print_warning(note, self.language)
+
+    def load_readable(self) -> None:
+        """Read what the rights of the user allow; what they do not allow is in the notes.
+
+        Without the right to read the rules of the cluster, the built-in rules are used; without that to read
+        its nodes, none is known.
+        """
+        try:
+            self._load_rules()
+        except ForbiddenError as error:
+            self.notes.append(WITHOUT_CLUSTER_RULES.in_language(self.language).format(why=error))
+            self.rules = self.read_rules([BUILT_IN]).rules
+        try:
+            _ = self.inventory
+        except ForbiddenError as error:
+            self.notes.append(WITHOUT_CLUSTER_NODES.in_language(self.language).format(why=error))
+            self.inventory, self.nodes_readable = Inventory(), False
+        _ = self.policy
+
+    def load_all(self) -> None:
+        """Read rules, nodes and workload kinds, all of which must be readable."""
+        self._load_rules()
+        _ = self.snapshot
+
+    def _load_rules(self) -> None:
+        """Read the rules, and print which rules they replace: of the cluster, or the built-in ones."""
+        _ = self.rules
+        if not self.rule_paths or (not self.cluster.selected and any(map(is_built_in, self.rule_paths))):
+            return
+        text = OTHER_RULES if self.cluster.selected else WITHOUT_BUILT_IN
+        paths = ", ".join("stdin" if path == "-" else path for path in self.rule_paths)
+        print_note(text.in_language(self.language).format(paths=paths), self.language)
+
+    # Rules
+
+    def read_rules(self, paths: Iterable[str]) -> Loaded:
+        """Return the rules in files and folders; without paths, those of the cluster or the built-in rules.
+
+        Raises BadInputError if a path cannot be read or the paths contain no rule.
+        """
+        chosen = list(paths)
+        if (built_in := self._built_in(chosen)) is not None:
+            return Loaded(built_in)
+        loaded = self._load(self.sources(chosen))
+        if chosen and not loaded.errors and not any(loaded.rules):
+            raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
+        return loaded
+
+    def _built_in(self, chosen: Sequence[str]) -> RuleSet | None:
+        """Return the built-in rules from their stored form, if they alone are chosen and it is up to date."""
+        if not (chosen or not self.cluster.selected) or not all(map(is_built_in, chosen)):
+            return None
+        from rules.schema.built_in import built_in_rules
+
+        folder = str(catalog_path())
+        return built_in_rules(read_path(folder), folder)
+
+    def _load(self, sources: Iterable[Source]) -> Loaded:
+        from rules import load_rules  # imported here: the built-in rules alone do not need it
+
+        return load_rules(sources, self.rules_namespace)
+
+    def sources(self, paths: Iterable[str]) -> Iterable[Source]:
+        """Return the files or objects that `read_rules` reads. Iteration raises BadInputError."""
+        chosen = list(paths)
+        if not chosen and self.cluster.selected:
+            return self.cluster.query(lambda cluster: cluster.rules(self.rules_namespace))
+        folders, built_in = dict.fromkeys(map(rule_folder, chosen or [BUILT_IN])), str(catalog_path())
+        # Built-in rules are in the namespace of the others, as a kustomization sets it.
+        old, new = (f"  namespace: {name}\n" for name in (DEFAULT_NAMESPACE, self.rules_namespace))
+        return (
+            (name, text.replace(old, new) if path == built_in else text)
+            for path in folders
+            for name, text in read_path(path, lenient=True)
+        )
+
+    def _rules_in_force(self) -> Loaded:
+        """Return the rules of the options; if the cluster has none that decides, also the built-in rules."""
+        loaded = self.read_rules(self.rule_paths)
+        if self.rule_paths or not self.cluster.selected:
+            return loaded
+        if loaded.errors:
+            return self._with_last_valid(loaded)
+        if loaded.rules.resources or loaded.rules.injections or loaded.rules.compatibility:
+            return loaded
+        text = BUILT_IN_INSTEAD.in_language(self.language).format(why=self.no_rules())
+        print_warning(text, self.language)
+        return self._load([*self.sources([]), *self.sources([BUILT_IN])])
+
+    def _with_last_valid(self, loaded: Loaded) -> Loaded:
+        """Return the rules with the last valid version of those with an error, which the webhook keeps."""
+        sources = dict(self.sources([]))
+        invalid = {error.location.file for error in loaded.errors} & sources.keys()
+        try:
+            saved = self.cluster.query(lambda cluster: cluster.rules_in_force())
+        except BadInputError:  # the rules were read, so this is no reason to fail
+            saved = {}
+        kept = {name: saved[rule] for name in invalid if (rule := name.rpartition("/")[2]) in saved}
+        for words, names in ((LAST_VALID_USED, kept.keys()), (LAST_VALID_KEPT, invalid - kept.keys())):
+            if names:
+                rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
+                print_warning(words.in_language(self.language).format(rules=rules), self.language)
+        return replace(loaded, rules=self._load((sources | kept).items()).rules)
+
+    def no_rules(self) -> str:
+        """Return that the cluster has no rules in the namespace, and which namespaces have some."""
+        try:
+            namespaces = self.cluster.query(lambda cluster: cluster.rule_namespaces())
+        except BadInputError:  # the rules were read, so this is no reason to fail
+            namespaces = []
+        text = NO_CLUSTER_RULES.in_language(self.language).format(namespace=self.rules_namespace)
+        if others := [name for name in namespaces if name != self.rules_namespace]:
+            text += RULES_ELSEWHERE.in_language(self.language).format(namespaces=", ".join(others))
+        return text
+
+    # Nodes
+
+    @cached_property
+    def _nodes(self) -> tuple[Inventory, list[Any]]:
+        """The inventory, and the objects that it is made of."""
+        return read_nodes(self.node_paths, self.cluster)
+
+    def present_nodes(self) -> Inventory:
+        """Return the nodes and declared pools, by default of the current context.
+
+        Raises BadInputError if there are none.
+        """
+        if not self.nodes_given:
+            self.use_current_cluster("--nodes FILE")
+        if not (len(self.inventory) or self.inventory.declared.pools):
+            raise BadInputError(f"{', '.join(self.node_paths) or 'this cluster'}: no nodes")
+        return self.inventory
+
+    @cached_property
+    def label_rules(self) -> RuleSet:
+        """The rules that define labels of nodes; none without options, as the built-in rules define none."""
+        given = self.rule_paths or self.rule or self.cluster.selected
+        return self.rules if given else RuleSet()
+
+    @cached_property
+    def label_names(self) -> LabelNames:
+        """The labels of nodes that the compatibility rules define. Raises BadInputError if these differ."""
+        rules = {rule.name: rule for rule in self.label_rules.compatibility if rule.enabled}
+        if self.rule and self.rule not in rules:
+            hint = suggestion(self.rule, rules)
+            raise BadInputError(f"no enabled compatibility rule is named {self.rule!r}{hint}")
+        chosen = [rules[self.rule]] if self.rule else rules.values()
+        names = {rule.sharing.labels: rule.name for rule in chosen}
+        if len(names) > 1:
+            message = f"rules set different labels; choose one with --rule: {', '.join(names.values())}"
+            raise BadInputError(message)
+        return next(iter(names), LabelNames())
+
+    # Decisions
+
+    def decide(self, request: AdmissionRequest) -> Decision:
+        """Return the decision of admission, now."""
+        return self.complete(decide(self.snapshot, request, time()))
+
+    def complete(self, decision: Decision) -> Decision:
+        """Return a decision that says of a cluster or file without nodes that it has none."""
+        return with_inventory(decision, nodes_given=self.nodes_given)
+
+    def add_note(self, message: str) -> None:
+        """Print a note on stderr, and keep it for reports: what is not read, and so not checked."""
+        print_note(message, self.language)
+        self.notes.append(message)
+
+    def add_error(self, message: str, language: Language = Language.EN) -> None:
+        """Print an error on stderr; the exit status is 2 then."""
+        print_error(message, language)
+        self.failed = True
+
+    def add_objects(self, documents: Sequence[Any], namespace: str) -> None:
+        """Use the claims and quotas among objects as existing. namespace: of objects that do not set one."""
+        self.quotas.add(documents, namespace)
+        self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
+
+    def results(
+        self, filenames: Iterable[str], namespace: str, decide: Callable[[AdmissionRequest], T]
+    ) -> Iterator[tuple[Subject, T]]:
+        """Yield each object in files with the result of `decide`; print an error for each invalid object.
+
+        Claims and quotas in the files count as created. namespace: of objects that do not set one. Raises
+        BadInputError if a file cannot be read.
+        """
+        files = [(path, [*objects_in(path)]) for path in filenames]
+        self.add_objects([value for _, objects in files for _, value in objects], namespace)
+        for path, objects in files:
+            for source, value in objects:
+                try:
+                    subject = self._with_defaults(subject_of(source, value, namespace, self.policy.workloads))
+                    result = decide(subject.request)
+                except InputError as error:
+                    self.add_error(str(error))
+                except ObjectError as error:
+                    self.add_error(f"{source}: {error}")
+                else:
+                    yield subject, result
+            if not objects:
+                self.add_error(f"{path}: contains no objects")
+
+    def _with_defaults(self, subject: Subject) -> Subject:
+        """Return a subject as webhooks see it, with a note on what a LimitRange adds."""
+        request, note = self.quotas.with_defaults(subject.request)
+        if note:
+            self.add_note(f"{subject.source}: {note}")
+        return subject._replace(request=request)
+
+    def exit_status(self, decisions: Iterable[Decision], fail_on: str = "deny") -> int:
+        """Return the exit status of a command with these decisions; see webhook.cli."""
+        made = list(decisions)
+        if self.failed:
+            return BAD_INPUT
+        if any(not decision.allowed for decision in made):
+            return _DENIED
+        return _WARNED if fail_on == "warn" and any(decision.warnings for decision in made) else 0
+
+
+def with_session(command: F) -> F:
+    """Give a command the values of the options above as `session`.
+
+    The exit status is 2 if the command sets none and the session has failed.
+    """
+
+    @wraps(command)
+    def wrapper(session: Session, **others: Any) -> None:
+        command(session=session, **others)
+        if session.failed:
+            sys.exit(BAD_INPUT)
+
+    return option_group("session", Session)(wrapper)  # type: ignore[return-value]  # with other arguments
+
+
+def read_nodes(paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
+    """Return the nodes and declared pools in files, or without paths those of a cluster, and their objects.
+
+    Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
+    """
+    if not (paths or cluster.selected):
+        return Inventory(), []
+    with progress(READING_NODES):
+        if not paths:
+            objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
+            return inventory_of(objects), objects
+        documents = [document for path in paths for document in _node_documents(path)]
+        objects = [document.value for document in documents]
+        try:
+            names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
+            rest = ["…"] if len(paths) > _MOST_NAMES else []
+            return inventory_of(objects).from_files(", ".join([*names, *rest])), objects
+        except InventoryError:
+            for document in documents:
+                _check_nodes(document)
+            raise
+
+
+def _node_documents(path: str) -> Iterator[Document]:
+    """Yield the documents of files. Raises BadInputError, also for a file without documents."""
+    for name, text in read_path(path):
+        empty = True
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                raise BadInputError(str(document))
+            if document.value is not None:
+                empty = False
+                yield document
+        if empty:
+            raise BadInputError(f"{name}: no nodes in this file")
+
+
+def _check_nodes(document: Document) -> None:
+    """Raise BadInputError, with the position in the file, unless a document is an inventory."""
+    try:
+        inventory_of(document.value)
+    except InventoryError as error:
+        raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
