@@ -231,6 +231,7 @@ def command(
       curl -k https://localhost:8443/readyz
     """
     # Imported here: only this command needs the server.
+    from certs.authority import CertificateError
     from webhook.admission.handler import AdmissionHandler
     from webhook.runtime import make_server, report_thread
     from webhook.telemetry.logs import configure_logs
@@ -252,7 +253,10 @@ def command(
     )
     background: list[Background] = []
     objects = _watch(api, handler, certificate, session, background)
-    tls = _tls(certificate, objects, listener.client_ca, background)
+    try:
+        tls = _tls(certificate, objects, listener.client_ca, background)
+    except CertificateError as error:
+        raise BadInputError(str(error)) from None
     try:
         server = make_server(
             handler,
@@ -309,19 +313,15 @@ def _tls(
     client_ca: Path | None,
     background: list[Background],
 ) -> TlsCertificate:
-    """Return the certificate; one in a Secret adds the task that rotates it. Raises BadInputError."""
-    from certs.authority import CertificateError
+    """Return the certificate; one in a Secret adds the task that rotates it. Raises CertificateError."""
     from certs.bundle import certificates_named
 
-    try:
-        client_ca_pem = read_file(client_ca) if client_ca else None
-        if client_ca_pem is not None:
-            certificates_named(str(client_ca), client_ca_pem)
-        if not (objects and certificate.secret):
-            return certificate.without_cluster(client_ca_pem)
-        secret = certificate.of_secret(objects, client_ca_pem)
-    except CertificateError as error:
-        raise BadInputError(str(error)) from None
+    client_ca_pem = read_file(client_ca) if client_ca else None
+    if client_ca_pem is not None:
+        certificates_named(str(client_ca), client_ca_pem)
+    if not (objects and certificate.secret):
+        return certificate.without_cluster(client_ca_pem)
+    secret = certificate.of_secret(objects, client_ca_pem)
     background.append(secret)
     return secret.tls
 
