@@ -31,7 +31,8 @@ from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.connection_errors import connection_error_text
-from webhook.cluster.credentials import SERVICE_ACCOUNT, by_kubeconfig, by_service_account, in_pod
+from webhook.cluster.credentials import by_kubeconfig, by_service_account
+from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 from webhook.cluster.resource import (
     ALL_CONFIG_MAPS,
     IGNORED,

@@ -5,7 +5,6 @@ Source: https://kubernetes.io/docs/tasks/run-application/access-api-from-pod/#di
 
 from __future__ import annotations
 
-import os
 import re
 from functools import partial
 from pathlib import Path
@@ -95,17 +94,3 @@ def _read_token(token: Path, configuration: Configuration) -> None:
     if not (content := token.read_text("utf-8")):
         raise ConfigException("the token file is empty")
     configuration.api_key["BearerToken"] = f"bearer {content}"
-
-
-SERVICE_ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-
-
-def in_pod() -> bool:
-    """Return whether this process runs in a pod."""
-    return "KUBERNETES_SERVICE_HOST" in os.environ  # as in every pod
-
-
-def own_namespace(folder: Path = SERVICE_ACCOUNT) -> str | None:
-    """Return the namespace of this pod's service account; None if there is none."""
-    path = folder / "namespace"
-    return path.read_text("utf-8").strip() if path.is_file() else None

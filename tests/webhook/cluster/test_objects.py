@@ -22,7 +22,7 @@ import yaml
 from certs.kubernetes_api import Conflict, KubernetesError, NotFound
 from tests.support.memory import CONFIGURATIONS, SECRET, SECRETS, Memory, api_server, with_configurations
 from webhook.cluster.client import ClusterApi, connect
-from webhook.cluster.credentials import own_namespace
+from webhook.cluster.in_cluster import own_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -50,7 +50,7 @@ from webhook.cli.terminal.vocabulary import (
     TOPOLOGIES,
     TOPOLOGY,
 )
-from webhook.cluster.credentials import in_pod
+from webhook.cluster.in_cluster import in_pod
 from webhook.cluster.resource import NODES
 from webhook.telemetry.logs import configure_logs
 

@@ -31,7 +31,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.session import Session, read_nodes, with_session
 from webhook.cli.terminal.console import BadInputError
-from webhook.cluster.credentials import in_pod, own_namespace
+from webhook.cluster.in_cluster import in_pod, own_namespace
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
