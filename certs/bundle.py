@@ -95,10 +95,10 @@ def decode(files: Mapping[str, bytes]) -> Bundle | None:
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:
     """Return each certificate of a PEM, re-encoded; none if it is not PEM, such as a placeholder."""
     try:
-        found = x509.load_pem_x509_certificates(pem)
+        certificates = x509.load_pem_x509_certificates(pem)
     except ValueError:
         return ()
-    return tuple(certificate.public_bytes(Encoding.PEM) for certificate in found)
+    return tuple(certificate.public_bytes(Encoding.PEM) for certificate in certificates)
 
 
 def is_issued_by(certificate_pem: bytes, authority_pem: bytes) -> bool:
@@ -138,10 +138,10 @@ def pair_of(files: Mapping[str, bytes], certificate: str, key: str) -> KeyPair:
 
 def certificates_named(name: str, pem: bytes) -> tuple[bytes, ...]:
     """Return each certificate of a file, re-encoded; raises CertificateError if there is none."""
-    found = certificates_in(pem)
-    if not found:
+    certificates = certificates_in(pem)
+    if not certificates:
         raise CertificateError(f"{name} is not a PEM certificate")
-    return found
+    return certificates
 
 
 def _moment(text: bytes) -> datetime | None:

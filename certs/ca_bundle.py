@@ -39,7 +39,7 @@ class Configuration:
 
 def read_configurations(api: Kubernetes) -> list[Configuration]:
     """Return the webhook configurations that contain a webhook of gpugate; raises KubernetesError."""
-    return [found for kind in KINDS if (found := _read(api, kind)) is not None]
+    return [configuration for kind in KINDS if (configuration := _read(api, kind)) is not None]
 
 
 def write_ca_bundles(

@@ -138,8 +138,8 @@ def make_server(
         return [what for each in background for what in each.awaited]
 
     def drain() -> None:
-        for each in background:
-            each.stop()  # first, so that none marks the handler ready afterwards
+        for task in background:
+            task.stop()  # first, so that none marks the handler ready afterwards
         handler.ready = False
         _log.info("draining for %s s", config.drain_seconds)
 

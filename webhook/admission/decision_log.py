@@ -190,18 +190,18 @@ def _series_of(entry: Entry) -> list[_Series]:
     endpoint, operation, allowed = entry.endpoint, entry.operation, "true" if entry.allowed else "false"
     kind = entry.kind if entry.kind in _KINDS else "other"
     metrics.duration_of(endpoint, kind, operation, allowed).observe(entry.seconds)
-    found: list[_Series] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
+    series: list[_Series] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
     if entry.withheld:
-        found.append((metrics.WITHHELD, endpoint, kind, operation, entry.withheld, entry.enforcement))
-    found += [(metrics.CUDA_SOURCES, endpoint, source) for source in entry.cuda_sources]
-    found += [(metrics.RULE_MATCHES, endpoint, name) for name in entry.rules]
-    found += [(metrics.RULE_RESULTS, endpoint, *violation) for violation in entry.violations]
-    return found
+        series.append((metrics.WITHHELD, endpoint, kind, operation, entry.withheld, entry.enforcement))
+    series += [(metrics.CUDA_SOURCES, endpoint, source) for source in entry.cuda_sources]
+    series += [(metrics.RULE_MATCHES, endpoint, name) for name in entry.rules]
+    series += [(metrics.RULE_RESULTS, endpoint, *violation) for violation in entry.violations]
+    return series
 
 
 def _log_entry(entry: Entry) -> None:
     violated: dict[str, list[str]] = {}
-    for rule, action in dict.fromkeys(each[:2] for each in entry.violations):
+    for rule, action in dict.fromkeys(violation[:2] for violation in entry.violations):
         violated.setdefault(action, []).append(rule)
     fields: dict[str, Any] = {
         "uid": printable(entry.uid),

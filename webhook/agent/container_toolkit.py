@@ -60,8 +60,8 @@ def read_toolkit(root: Path = HOST_ROOT) -> ContainerToolkit | None:
     if replaced or config.get("disable-require", False) is not False:
         return None
     configured = _member(config, (_RUNTIME, "mode")) or AUTO
-    found = set(_versions(root))
-    version = found.pop() if len(found) == 1 else ""
+    versions = set(_versions(root))
+    version = versions.pop() if len(versions) == 1 else ""
     mode = mode_of(configured, toolkit_version(version)) if isinstance(configured, str) else None
     if mode not in (RuntimeMode.LEGACY, RuntimeMode.CDI):
         return None

@@ -190,12 +190,15 @@ def _followed(text: Text, by: Text) -> Text:
 
 
 def diagnose(
-    found: Probe | Failure, module: str | None, labels: Mapping[str, str] | None = None
+    probed: Probe | Failure, module: str | None, labels: Mapping[str, str] | None = None
 ) -> tuple[Diagnosis, ...]:
     """Return all problems of a node; labels: of its object in a cluster, if known."""
-    if isinstance(found, Failure):
-        return (explain(found, module),)
-    return (*_of_probe(found, labels or {}), *(_of_labels(labels, found) if labels is not None else ()))
+    if isinstance(probed, Failure):
+        return (explain(probed, module),)
+    return (
+        *_of_probe(probed, labels or {}),
+        *(_of_labels(labels, probed) if labels is not None else ()),
+    )
 
 
 def _of_probe(probe: Probe, labels: Mapping[str, str]) -> Iterator[Diagnosis]:

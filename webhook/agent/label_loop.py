@@ -61,33 +61,33 @@ class LabelLoop:
         retry_s = _FIRST_RETRY_S
         while True:
             module = self._module()
-            found = self._probe_node()
-            if isinstance(found, Failure) and found.error == MISMATCH and module != self._at_start:
+            probed = self._probe_node()
+            if isinstance(probed, Failure) and probed.error == MISMATCH and module != self._at_start:
                 _log.info(End.REPLACED.value)
                 return End.REPLACED
-            if self._step(found, module):
+            if self._step(probed, module):
                 wait_s, retry_s = self._interval_s, _FIRST_RETRY_S
             else:
                 wait_s, retry_s = min(retry_s, self._interval_s), retry_s * 2
             if self._stopped_in(wait_s, module):
                 return End.STOPPED
 
-    def _step(self, found: Probe | Failure, module: str | None) -> bool:
+    def _step(self, probed: Probe | Failure, module: str | None) -> bool:
         """Publish a probe, and return whether it succeeded; a problem is logged once while it lasts.
 
         Without a driver the labels are removed. If NVML fails with a loaded driver, the labels stay: driver
         and GPUs have not changed.
         """
         problem = ""
-        if isinstance(found, Failure):
-            problem = explain(found, module).line(Language.EN)
-            FAILURES.labels(found.error.partition(" ")[0]).inc()  # without the number of an unknown error
+        if isinstance(probed, Failure):
+            problem = explain(probed, module).line(Language.EN)
+            FAILURES.labels(probed.error.partition(" ")[0]).inc()  # without the number of an unknown error
         else:
             PROBED.set_to_current_time()
-            GPUS.set(len(found.gpus))
+            GPUS.set(len(probed.gpus))
         try:
-            if isinstance(found, Probe):
-                self._publisher.publish(found)
+            if isinstance(probed, Probe):
+                self._publisher.publish(probed)
             elif module is None:
                 self._publisher.publish(None)
         except KubernetesError as error:

@@ -237,7 +237,7 @@ def _boolean(value: bool | None) -> str | None:
 def _mixed(gpus: Sequence[Gpu]) -> bool | None:
     """Return whether GPUs differ; None if there are none, or the known facts do not show it."""
     facts = [(gpu.name, gpu.compute_capability, gpu.memory_mib) for gpu in gpus]
-    if any(len(set(each) - {None}) > 1 for each in zip(*facts, strict=True)):
+    if any(len(set(values) - {None}) > 1 for values in zip(*facts, strict=True)):
         return True
     return False if len(facts) == 1 or (facts and None not in chain.from_iterable(facts)) else None
 

@@ -76,12 +76,12 @@ class NodeWriter:
 
     def _report(self, node: Mapping[str, Any], probe: Probe | None, conflicting: Mapping[str, str]) -> None:
         """Report contradictions to NVML, each once while it lasts, and update the metric."""
-        found = list(_contradictions(node, probe, conflicting))
-        now = {(reason, fact) for reason, fact, _ in found}
+        contradictions = list(_contradictions(node, probe, conflicting))
+        now = {(reason, fact) for reason, fact, _ in contradictions}
         for known in _KNOWN:
             CONTRADICTIONS.labels(*known).set(known in now)
         reported = set()
-        for reason, _, message in found:
+        for reason, _, message in contradictions:
             reported.add(message)
             if message not in self._reported:
                 _log.warning("node %s: %s", self._node, message, extra={"reason": reason})
@@ -121,14 +121,14 @@ def _contradictions(
         others = " and ".join(f"{key}={value}" for key, value in conflicting.items())
         message = f"the driver has CUDA {probe.cuda}, but another owner has set {others}"
         yield _CONTESTED, FACTS[1], f"{message}; remove that label, or run the agent with --take-over"
-    for each in differences(node["metadata"].get("labels") or {}, probe):
-        yield _DIFFER, each.fact, each.message.en
+    for difference in differences(node["metadata"].get("labels") or {}, probe):
+        yield _DIFFER, difference.fact, difference.message.en
 
 
 def _owners(node: Mapping[str, Any], label: str) -> set[str]:
     """Return the field managers of a label."""
     entries = node["metadata"].get("managedFields") or []
-    return {each.get("manager", "") for each in entries if f"f:{label}" in _fields(each, "labels")}
+    return {entry.get("manager", "") for entry in entries if f"f:{label}" in _fields(entry, "labels")}
 
 
 def _fields(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -141,10 +141,10 @@ def _fields(entry: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 def _applied(node: Mapping[str, Any]) -> NodeMetadata:
     """Return the labels and annotations that the agent owns on a node, with their current values."""
     metadata = node["metadata"]
-    own = [each for each in metadata.get("managedFields") or [] if each.get("manager") == MANAGER]
+    own = [entry for entry in metadata.get("managedFields") or [] if entry.get("manager") == MANAGER]
 
     def owned(name: str) -> dict[str, str]:
-        keys = {key.removeprefix("f:") for each in own for key in _fields(each, name)}
+        keys = {key.removeprefix("f:") for entry in own for key in _fields(entry, name)}
         return {key: value for key, value in (metadata.get(name) or {}).items() if key in keys}
 
     return NodeMetadata(owned("labels"), owned("annotations"))

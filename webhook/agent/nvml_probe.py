@@ -149,8 +149,8 @@ def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES, host_root: Path = H
     try:
         nvml.call(pynvml.nvmlInit)
         try:
-            found = _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
-            return replace(found, toolkit=read_toolkit(host_root))
+            probed = _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
+            return replace(probed, toolkit=read_toolkit(host_root))
         finally:
             with suppress(pynvml.NVMLError):  # nothing can be done about it, and nothing is left open
                 pynvml.nvmlShutdown()
@@ -196,8 +196,8 @@ def _probe(nvml: _Nvml, mps: tuple[str, ...]) -> Probe:
         gpus.append(_gpu(nvml, devices[index]))
     connected = _nvlinks(nvml, gpus, devices)
     nvml.gpu = None
-    found = tuple(replace(gpu, nvlink=connected.get(index)) for index, gpu in enumerate(gpus))
-    return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), found, mps)
+    connected_gpus = tuple(replace(gpu, nvlink=connected.get(index)) for index, gpu in enumerate(gpus))
+    return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), connected_gpus, mps)
 
 
 def _cuda(number: int | None) -> CudaVersion | None:
@@ -257,17 +257,17 @@ def _nvlinks(nvml: _Nvml, gpus: Sequence[Gpu], devices: Sequence[Any]) -> dict[i
         for index in (one, other):
             statuses[index].append(None if status == pynvml.NVML_P2P_STATUS_UNKNOWN else status)
     known: dict[int, bool] = {}
-    for index, found in statuses.items():
-        if pynvml.NVML_P2P_STATUS_OK in found:
+    for index, seen in statuses.items():
+        if pynvml.NVML_P2P_STATUS_OK in seen:
             known[index] = True
-        elif found and None not in found:
+        elif seen and None not in seen:
             known[index] = False
     return known
 
 
 def _mig_profiles(nvml: _Nvml, device: Any) -> tuple[str, ...] | None:
     """Return the profile of each MIG instance; None if one cannot be read."""
-    found: list[str] = []
+    profiles: list[str] = []
     slots = nvml.query(pynvml.nvmlDeviceGetMaxMigDeviceCount, device)
     for index in range(slots or 0):
         try:
@@ -282,8 +282,8 @@ def _mig_profiles(nvml: _Nvml, device: Any) -> tuple[str, ...] | None:
         _, mig, profile = (nvml.query(pynvml.nvmlDeviceGetName, instance) or "").rpartition("MIG ")
         if not mig:
             return None
-        found.append(profile)
-    return None if slots is None else tuple(found)
+        profiles.append(profile)
+    return None if slots is None else tuple(profiles)
 
 
 def _fabric(nvml: _Nvml, device: Any) -> tuple[str | None, str]:

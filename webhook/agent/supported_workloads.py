@@ -62,7 +62,7 @@ def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
     )
     results = check_on_node(SharingPolicy(), requirements, node)
     with_compat = replace(requirements, cuda_compat=CompatLibraries.LOADER_PATH)
-    for mode, found in (
+    for mode, of_mode in (
         (CompatibilityMode.DRIVER, results),
         (
             CompatibilityMode.MINOR_VERSION,
@@ -70,6 +70,6 @@ def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
         ),
         (CompatibilityMode.FORWARD, check_on_node(SharingPolicy(), with_compat, node)),
     ):
-        if level_of(found) <= Level.UNSTABLE:
-            return Runtime(cuda, mode, found)
+        if level_of(of_mode) <= Level.UNSTABLE:
+            return Runtime(cuda, mode, of_mode)
     return Runtime(cuda, None, results)

@@ -60,8 +60,8 @@ class TlsCertificate:
         def observe(pair: KeyPair) -> None:
             ca_file = certificate.with_name("ca.crt")
             authority = ca_file.read_bytes() if ca_file.is_file() else b""
-            for found in (certificates_in(authority)[:1] or certificates_in(pair.certificate_pem)[1:])[-1:]:
-                metrics.certificate_seen("ca", validity_of(found).not_after)
+            for issuer in (certificates_in(authority)[:1] or certificates_in(pair.certificate_pem)[1:])[-1:]:
+                metrics.certificate_seen("ca", validity_of(issuer).not_after)
 
         return cls(lambda: KeyPair(certificate.read_bytes(), key.read_bytes()), client_ca_pem, observe)
 
