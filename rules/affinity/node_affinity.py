@@ -26,7 +26,7 @@ from rules.nodes.node_selector import (
     required_terms,
 )
 from rules.text.bounded_cache import Budget, bounded_cache, length
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
@@ -41,11 +41,10 @@ _MOST_TERMS: Final = 64
 # Pairs of a term of the pod and a term of a clause, which one object may make while they are multiplied out:
 # one takes 5 to 45 µs. A pod of ten terms in a cluster of a thousand pools makes as many.
 MOST_PAIRS: Final = 10_240
-_TOO_MANY_PAIRS: Final = Text(
-    f"its nodeSelectorTerms make more than {MOST_PAIRS:,} combinations with the terms that its containers"
+_TOO_MANY_PAIRS: Final = Message(
+    "its nodeSelectorTerms make more than {most:,} combinations with the terms that its containers"
     " require of a node. Use fewer nodeSelectorTerms, or fewer alternatives in NVIDIA_REQUIRE_* variables",
-    f"其 nodeSelectorTerms 与各容器所需的节点条件的组合超过 {MOST_PAIRS:,} 个，"
-    "请减少 nodeSelectorTerms，或减少 NVIDIA_REQUIRE_* 变量中的备选条件",
+    most=MOST_PAIRS,
 )
 _Sections = tuple[tuple[str, list[dict[str, Any]]], ...]
 _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -39,13 +39,10 @@ from rules.cel.variables import (
     map_of,
     type_name,
 )
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Quantities of extended resources are whole, or the API server refuses them.
-MIXED: Final = Text(
-    "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5",
-    "类型不匹配：数量为 int；请先转换，例如 double(value) * 1.5",
-)
+MIXED: Final = Message("type mismatch: quantities are int; convert first, e.g. double(value) * 1.5")
 # Resources of a container without a domain. Source:
 # https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#resource-types
 _NATIVE: Final = ("cpu", "memory", "ephemeral-storage")
@@ -106,12 +103,7 @@ def check(source: str, variables: Mapping[str, Type]) -> Checked:
     result = checker.whole()
     if result.name not in ("bool", "dyn"):
         found = type_name(result)
-        raise ExpressionError(
-            Text(
-                f"the result is {found.en}, not true or false",
-                f"结果为{found.zh or found.en}，而不是 true 或 false",
-            )
-        )
+        raise ExpressionError(Message("the result is {found}, not true or false", found=found))
     uses = {name: frozenset(keys) for name, keys in checker.uses.items()}
     return Checked(uses, frozenset(checker.lookups), frozenset(checker.tested))
 
@@ -186,7 +178,7 @@ class _Checker:
     def _error(self, mistake: Mistake) -> ExpressionError:
         return ExpressionError(mistake_message(self._source, mistake))
 
-    def _fail(self, position: int, message: Text) -> ExpressionError:
+    def _fail(self, position: int, message: Message) -> ExpressionError:
         return ExpressionError(at_position(self._source, position, message))
 
     def _written(self, term: _Term) -> str:
@@ -197,9 +189,7 @@ class _Checker:
         if term.path:
             if term.path not in INPUTS:
                 names = ", ".join(term.kind.fields)
-                message = Text(
-                    f"name a member of {term.path}: {names}", f"请写出 {term.path} 的成员：{names}"
-                )
+                message = Message("name a member of {path}: {names}", path=term.path, names=names)
                 raise self._fail(term.start, message)
             self.uses.setdefault(term.path, set()).add(key)
         return term.kind
@@ -242,7 +232,7 @@ class _Checker:
             else:
                 kind = self._value(term)
                 if kind != DYN and kind.name not in _NUMBERS:
-                    raise self._wrong(term, Text("a number", "数字"))
+                    raise self._wrong(term, Message("a number"))
             term = _Term(kind, sign.start, term.end)
         return term
 
@@ -333,10 +323,7 @@ class _Checker:
         written = self._written(term)
         raise self._fail(
             term.start,
-            Text(
-                f"`{written}` is {found.en}, which has no members",
-                f"`{written}` 是{found.zh or found.en}，没有成员",
-            ),
+            Message("`{written}` is {found}, which has no members", written=written, found=found),
         )
 
     def _looked_up(self, term: _Term, key: str | None, end: int) -> _Term:
@@ -355,15 +342,15 @@ class _Checker:
             return _Term(DYN, term.start, end)
         if kind.name == "map":
             if not _comparable(key, STRING) and term.path:
-                raise self._wrong(index, Text("a text", "文本"))
+                raise self._wrong(index, Message("a text"))
             return self._looked_up(term, index.literal, end)
         self._value(term)
         if kind.name == "list":
             if key != DYN and (key.name not in _NUMBERS or key == DOUBLE):
-                raise self._wrong(index, Text("a whole number", "整数"))
+                raise self._wrong(index, Message("a whole number"))
             return _Term(kind.item or DYN, term.start, end)
         if kind != DYN:
-            raise self._wrong(term, Text("a list or a map", "列表或映射"))
+            raise self._wrong(term, Message("a list or a map"))
         return _Term(DYN, term.start, end)
 
     # Calls
@@ -398,7 +385,7 @@ class _Checker:
     def _macro(self, name: _Token, receiver: _Term) -> _Term:
         kind = self._value(receiver)
         if kind.name not in ("list", "map", "dyn"):
-            raise self._wrong(receiver, Text("a list or a map", "列表或映射"))
+            raise self._wrong(receiver, Message("a list or a map"))
         item = STRING if kind.name == "map" else kind.item or DYN
         variable = self._next().text
         self._expect(",")
@@ -416,15 +403,14 @@ class _Checker:
     def _boolean(self, term: _Term) -> None:
         kind = self._value(term)
         if kind not in (BOOL, DYN):
-            raise self._wrong(term, Text("true or false", "true 或 false"))
+            raise self._wrong(term, Message("true or false"))
 
-    def _wrong(self, term: _Term, expected: Text) -> ExpressionError:
+    def _wrong(self, term: _Term, expected: Message) -> ExpressionError:
         found, written = type_name(term.kind), self._written(term)
         return self._fail(
             term.start,
-            Text(
-                f"`{written}` is {found.en}, not {expected.en}",
-                f"`{written}` 是{found.zh or found.en}，而不是{expected.zh}",
+            Message(
+                "`{written}` is {found}, not {expected}", written=written, found=found, expected=expected
             ),
         )
 
@@ -448,7 +434,7 @@ class _Checker:
             return BOOL
         if result := _sum(operator.text, *kinds):
             return result
-        raise self._wrong(left if kinds[0].name not in _NUMBERS else right, Text("a number", "数字"))
+        raise self._wrong(left if kinds[0].name not in _NUMBERS else right, Message("a number"))
 
     def _contained(self, left: _Term, right: _Term) -> Type:
         kind = right.kind
@@ -458,19 +444,20 @@ class _Checker:
             if left.literal is not None and right.path:
                 self.tested.add((right.path, left.literal))
             if right.path and not _comparable(item, STRING):
-                raise self._wrong(left, Text("a text", "文本"))
+                raise self._wrong(left, Message("a text"))
             return BOOL
         self._value(right)
         if kind.name not in ("list", "dyn"):
-            raise self._wrong(right, Text("a list or a map", "列表或映射"))
+            raise self._wrong(right, Message("a list or a map"))
         if not _comparable(item, entry := kind.item or DYN):
             names = type_name(item), type_name(entry)
             written = self._written(left), self._written(right)
-            message = Text(
-                f"`{written[0]}` is {names[0].en}, an entry of `{written[1]}` is {names[1].en}; "
-                "they cannot be compared",
-                f"`{written[0]}` 是{names[0].zh or names[0].en}，`{written[1]}` 的元素是"
-                f"{names[1].zh or names[1].en}，不能比较",
+            message = Message(
+                "`{left}` is {left_kind}, an entry of `{right}` is {right_kind}; they cannot be compared",
+                left=written[0],
+                left_kind=names[0],
+                right=written[1],
+                right_kind=names[1],
             )
             raise self._fail(left.start, message)
         return BOOL
@@ -494,18 +481,20 @@ class _Checker:
         if kinds[0] == kinds[1]:
             return self._fail(
                 left.start,
-                Text(
-                    f"`{self._written(left)}` cannot be compared with `{self._written(right)}`",
-                    f"`{self._written(left)}` 不能与 `{self._written(right)}` 比较",
+                Message(
+                    "`{left}` cannot be compared with `{right}`",
+                    left=self._written(left),
+                    right=self._written(right),
                 ),
             )
         return self._fail(
             left.start,
-            Text(
-                f"`{self._written(left)}` is {kinds[0].en}, `{self._written(right)}` is {kinds[1].en}; "
-                "they cannot be compared",
-                f"`{self._written(left)}` 是{kinds[0].zh or kinds[0].en}，"
-                f"`{self._written(right)}` 是{kinds[1].zh or kinds[1].en}，不能比较",
+            Message(
+                "`{left}` is {left_kind}, `{right}` is {right_kind}; they cannot be compared",
+                left=self._written(left),
+                left_kind=kinds[0],
+                right=self._written(right),
+                right_kind=kinds[1],
             ),
         )
 
@@ -522,10 +511,7 @@ class _Checker:
         names = ", ".join(known)
         return self._fail(
             term.start,
-            Text(
-                f"{owner} has no member {name!r}: there are {names}",
-                f"{owner} 没有成员 {name!r}：可用的成员有 {names}",
-            ),
+            Message("{owner} has no member {name!r}: there are {names}", owner=owner, name=name, names=names),
         )
 
     def _no_resource(self, term: _Term, name: str) -> ExpressionError:

@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from rules.cel.library import cel
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 _MAX_LOOPS: Final = 2
 # Maximum references to variables in an expression with a loop: each one copies a map, which takes 30
@@ -49,7 +49,7 @@ _COSTS: Final = (
 )
 
 
-def why_unbounded(source: str) -> Text | None:
+def why_unbounded(source: str) -> Message | None:
     """Return why an expression may take too long, or None."""
     texts: list[str] = []
     bare = TEXT.sub(lambda found: _placeholder(found[0], texts), source)
@@ -57,46 +57,35 @@ def why_unbounded(source: str) -> Text | None:
     return _why_loops(bare, loops) or _why_patterns(bare, texts, _MAX_COST_IN_LOOPS if loops else _MAX_COST)
 
 
-def _why_loops(bare: str, loops: set[int]) -> Text | None:
+def _why_loops(bare: str, loops: set[int]) -> Message | None:
     """Return the error about loops. bare: source without strings; loops: indexes of their brackets."""
     if len(loops) > _MAX_LOOPS:
-        return Text(
-            f"more than {_MAX_LOOPS} uses of all, exists and filter; split it into several expressions",
-            f"all、exists 和 filter 的使用超过 {_MAX_LOOPS} 次；请拆分为多个表达式",
+        return Message(
+            "more than {most} uses of all, exists and filter; split it into several expressions",
+            most=_MAX_LOOPS,
         )
     if loops and len(_VARIABLES.findall(bare)) > _MAX_NAMED:
-        return Text(
-            f"a loop, and more than {_MAX_NAMED} uses of limits, requests, container.env and pod; "
+        return Message(
+            "a loop, and more than {most} uses of limits, requests, container.env and pod; "
             "split it into several expressions",
-            f"含有循环，且 limits、requests、container.env 和 pod 的使用超过 {_MAX_NAMED} 次；"
-            "请拆分为多个表达式",
+            most=_MAX_NAMED,
         )
     if _MAP.search(bare):
-        return Text(
-            "map creates a list, which takes too long; use exists, all or filter",
-            "map 会创建列表，耗时过长；请使用 exists、all 或 filter",
-        )
+        return Message("map creates a list, which takes too long; use exists, all or filter")
     if _nested(bare, loops):
-        return Text(
-            "nested all, exists or filter; look up a name with `name in limits`",
-            "all、exists 或 filter 嵌套；请用 `name in limits` 查找名称",
-        )
+        return Message("nested all, exists or filter; look up a name with `name in limits`")
     return None
 
 
-def _why_patterns(bare: str, texts: list[str], most: int) -> Text | None:
+def _why_patterns(bare: str, texts: list[str], most: int) -> Message | None:
     """Return the error about regular expressions. most: maximum microseconds to compile all of them."""
     if len(_MATCHES.findall(bare)) != len(_MATCHES_ONLY_TEXT.findall(bare)):
-        return Text(
-            "the pattern of matches must be a string literal, as in container.image.matches('train')",
-            "matches 的模式必须是字符串字面量，例如 container.image.matches('train')",
+        return Message(
+            "the pattern of matches must be a string literal, as in container.image.matches('train')"
         )
     patterns = (texts[bare.count('""', 0, found.end())] for found in _MATCHES_TEXT.finditer(bare))
     if sum(_cost(_literal_value(pattern)) for pattern in patterns) > most:
-        return Text(
-            r"matches takes too long; use smaller repeats, and [0-9A-Za-z_] instead of \w",
-            r"matches 耗时过长；请减少重复次数，并用 [0-9A-Za-z_] 代替 \w",
-        )
+        return Message(r"matches takes too long; use smaller repeats, and [0-9A-Za-z_] instead of \w")
     return None
 
 

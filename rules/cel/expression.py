@@ -19,7 +19,7 @@ from rules.cel.syntax_errors import ExpressionError, explained
 from rules.cel.variables import INPUTS, VARIABLES
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache, length
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
@@ -112,10 +112,8 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
         if not isinstance(result, bool):
-            found = type(result).__name__
-            raise ExpressionError(
-                Text(f"the result is {found}, not true or false", f"结果为 {found}，而不是 true 或 false")
-            )
+            found = Message("{word}", word=type(result).__name__)
+            raise ExpressionError(Message("the result is {found}, not true or false", found=found))
         return result
 
     def __repr__(self) -> str:
@@ -174,15 +172,13 @@ def _converted(each: _Input, value: Any) -> Any:
 def compile_program(source: str, longest: int = MAX_EXPRESSION_LENGTH) -> Any:
     """Return a program of the CEL library whose evaluation takes a bounded time. Raises ExpressionError."""
     if len(source) > longest:
-        raise ExpressionError(Text(f"longer than {longest} characters", f"超过 {longest} 个字符"))
+        raise ExpressionError(Message("longer than {most} characters", most=longest))
     depth = deepest = 0
     for character in source:
         depth += (character in "([{") - (character in ")]}")
         deepest = max(deepest, depth)
     if deepest > _MAX_DEPTH:
-        raise ExpressionError(
-            Text(f"nested deeper than {_MAX_DEPTH} brackets", f"括号嵌套超过 {_MAX_DEPTH} 层")
-        )
+        raise ExpressionError(Message("nested deeper than {most} brackets", most=_MAX_DEPTH))
     if why := why_unbounded(source):
         raise ExpressionError(why)
     try:

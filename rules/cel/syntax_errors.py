@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 from rules.cel.cost_limits import TEXT
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 
 _POSITION: Final = re.compile(r"(\d+):(\d+): (.*)", re.DOTALL)
 _TOKEN: Final = re.compile(
@@ -51,8 +51,8 @@ class ExpressionError(ValueError):
     text: the message; a str is the same in both languages.
     """
 
-    def __init__(self, message: Text | str) -> None:
-        self.text = message if isinstance(message, Text) else Text(message)
+    def __init__(self, message: Message | str) -> None:
+        self.text = message if isinstance(message, Message) else Text(message)
         super().__init__(self.text)
 
     def __str__(self) -> str:
@@ -67,7 +67,7 @@ class Mistake(NamedTuple):
     meant: str
 
 
-def explained(source: str, error: str) -> Text:
+def explained(source: str, error: str) -> Message:
     """Return the message for an expression that does not compile. error: the first one of the CEL library."""
     mistakes = [*_operators(source), *_quantities(source), *_lists(source), *_resources(source)]
     if mistakes:
@@ -77,33 +77,30 @@ def explained(source: str, error: str) -> Text:
         return Text(error)
     place, what = _place(int(found[1]), int(found[2])), found[3]
     if missing := _MISSING.match(what):
-        return Text(f"{place.en}: missing `{missing[1]}`", f"{place.zh}：缺少 `{missing[1]}`")
+        return Message("{place}: missing `{missing}`", place=place, missing=missing[1])
     token = _TOKEN.match(what)
     if token is None:
-        return Text(f"{place.en}: {what}", f"{place.zh}：{what}")
+        return Message("{place}: {what}", place=place, what=what)
     if token[1] == _END:
-        return Text(f"{place.en}: the expression is incomplete", f"{place.zh}：表达式不完整")
-    return Text(f"{place.en}: unexpected `{token[1]}`", f"{place.zh}：此处不应有 `{token[1]}`")
+        return Message("{place}: the expression is incomplete", place=place)
+    return Message("{place}: unexpected `{token}`", place=place, token=token[1])
 
 
-def unknown_function(source: str, name: str) -> Text:
+def unknown_function(source: str, name: str) -> Message:
     """Return the message for a function that does not exist for its arguments; not(…) is `not`."""
     if name.lower() in _OPERATORS:
         return mistake_message(source, min(_operators(source)))
-    return Text(
-        f"unknown function {name!r}, or its arguments have other types",
-        f"未知的函数 {name!r}，或其参数类型不符",
-    )
+    return Message("unknown function {name!r}, or its arguments have other types", name=name)
 
 
-def unknown_variable(source: str, name: str, known: list[str]) -> Text:
+def unknown_variable(source: str, name: str, known: list[str]) -> Message:
     """Return the message for a variable that does not exist; limits.vendor.com/device names `device`."""
     if mistake := misplaced_resource(source):
         return mistake_message(source, mistake)
-    hint = Text(f"there are {', '.join(known)}", f"可用的变量有 {', '.join(known)}")
+    hint = Message("there are {known}", known=", ".join(known))
     if similar := get_close_matches(name, known, 1):
-        hint = Text(f"did you mean {similar[0]!r}?", f"是否应为 {similar[0]!r}？")
-    return Text(f"unknown variable {name!r}: {hint.en}", f"未知的变量 {name!r}：{hint.zh}")
+        hint = Message("did you mean {similar!r}?", similar=similar[0])
+    return Message("unknown variable {name!r}: {hint}", name=name, hint=hint)
 
 
 def _bare(source: str) -> str:
@@ -149,25 +146,23 @@ def _resources(source: str) -> Iterator[Mistake]:
         yield Mistake(found.start(), found[0], f"{found[1]}['{found[2]}']")
 
 
-def mistake_message(source: str, mistake: Mistake) -> Text:
+def mistake_message(source: str, mistake: Mistake) -> Message:
     """Return the message for a mistake."""
-    message = Text(f"unexpected `{mistake.found}`", f"此处不应有 `{mistake.found}`")
+    message = Message("unexpected `{found}`", found=mistake.found)
     if mistake.meant:
-        message = Text(
-            f"{message.en} – did you mean `{mistake.meant}`?", f"{message.zh}；是否应为 `{mistake.meant}`？"
-        )
+        message = Message("{message} – did you mean `{meant}`?", message=message, meant=mistake.meant)
     return at_position(source, mistake.position, message)
 
 
-def at_position(source: str, position: int, message: Text) -> Text:
+def at_position(source: str, position: int, message: Message) -> Message:
     """Return a message with its place in the expression. position: counted from 0."""
     before = source[:position]
     line, column = before.count("\n") + 1, len(before) - (before.rfind("\n") + 1) + 1
     place = _place(line, column)
-    return Text(f"{place.en}: {message.en}", f"{place.zh}：{message.zh or message.en}")
+    return Message("{place}: {message}", place=place, message=message)
 
 
-def _place(line: int, column: int) -> Text:
+def _place(line: int, column: int) -> Message:
     if line == 1:
-        return Text(f"column {column}", f"第 {column} 列")
-    return Text(f"line {line}, column {column}", f"第 {line} 行第 {column} 列")
+        return Message("column {column}", column=column)
+    return Message("line {line}, column {column}", line=line, column=column)

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,21 +107,21 @@ INPUTS: Final[Mapping[str, Type]] = {
     for member, kind in (whole.fields or {"": whole}).items()
 }
 _NAMES: Final = {
-    "bool": Text("true or false", "true 或 false"),
-    "quantity": Text("a number", "数字"),
-    "int": Text("a number", "数字"),
-    "uint": Text("a number", "数字"),
-    "double": Text("a number", "数字"),
-    "string": Text("a text", "文本"),
-    "list": Text("a list", "列表"),
-    "map": Text("a map", "映射"),
-    "object": Text("an object", "对象"),
+    "bool": Message("true or false"),
+    "quantity": Message("a number"),
+    "int": Message("a number"),
+    "uint": Message("a number"),
+    "double": Message("a number"),
+    "string": Message("a text"),
+    "list": Message("a list"),
+    "map": Message("a map"),
+    "object": Message("an object"),
 }
 
 
-def type_name(kind: Type) -> Text:
+def type_name(kind: Type) -> Message:
     """Return a type as a message names it."""
-    return _NAMES.get(kind.name) or Text(kind.name)
+    return _NAMES.get(kind.name) or Message("{word}", word=kind.name)
 
 
 def described(variables: Iterable[str]) -> str:

@@ -27,7 +27,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import candidates as candidate_nodes
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
@@ -36,10 +36,7 @@ _DRIVER: Final = next(iter(gpu_drivers()))
 # One claim has 256 alternatives at most.
 _MOST_EVALUATIONS: Final = 2048
 _NOTHING: Final = NodeCapabilities()
-_NO_DEVICE: Final = Text(
-    "no device that it selects is on a node that the pod can use",
-    "该 Pod 可用的节点上没有它所选择的设备",
-)
+_NO_DEVICE: Final = Message("no device that it selects is on a node that the pod can use")
 
 
 # What the devices of a kind offer, and the results of the checks there, by the kind.
@@ -185,7 +182,7 @@ class _Judge(NamedTuple):
             return ClaimResult((), (*self._partly(claim, unfit), *warnings))
         return self._denied(claim, request, unfit)
 
-    def unknown(self, claim: str, why: Text) -> list[AdmissionWarning]:
+    def unknown(self, claim: str, why: Message) -> list[AdmissionWarning]:
         """Return the warning that the devices of a claim were not checked, unless the rule is a dry run."""
         if self._action is Action.DRYRUN:
             return []
@@ -278,7 +275,7 @@ class _Judge(NamedTuple):
         return " && ".join(lines)
 
 
-def _reasons(judged: _Judged) -> list[Text]:
+def _reasons(judged: _Judged) -> list[Message]:
     return [each.reason for each in judged.nodes.checks if each.level is Level.UNKNOWN]
 
 

@@ -17,7 +17,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule, mildest
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 
 
@@ -34,7 +34,7 @@ def report_findings(
         action = rule.action if result.level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
         return [*Action].index(action)
 
-    reported: set[tuple[Path, Text]] = set()
+    reported: set[tuple[Path, Message]] = set()
     for container, rule, (result, path) in sorted(findings, key=effect):
         if (path, result.reason) in reported:
             continue

@@ -46,7 +46,7 @@ from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.bounded_cache import Budget
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
 
@@ -67,7 +67,7 @@ class CompatibilityResult(NamedTuple):
     warnings: tuple[AdmissionWarning, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Message, ...] = ()
 
 
 def evaluate(  # noqa: PLR0913 - the first four are what it depends on

@@ -36,7 +36,7 @@ from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
 from rules.text.bounded_cache import bounded_cache, length
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # All nodes, before any requirement.
 _ALL: Final = NodeClassResult(NodeCapabilities(), 0, Level.COMPATIBLE, ())
@@ -397,7 +397,7 @@ class NodeEvaluator:
         return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
 
-def _notes(classes: Sequence[NodeClassResult]) -> tuple[Text, ...]:
+def _notes(classes: Sequence[NodeClassResult]) -> tuple[Message, ...]:
     """Return why the containers run on the compatible classes; nothing if that is plain on one of them."""
     compatible = (each for each in classes if each.level is Level.COMPATIBLE)
     reasons = [

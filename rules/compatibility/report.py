@@ -20,7 +20,7 @@ from rules.model.certainty import Certainty
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule
-from rules.text.i18n import Language, Text, width
+from rules.text.i18n import Language, Message, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
 
@@ -28,156 +28,80 @@ from rules.text.printable import printable
 _ROWS: Final = 3
 _UNKNOWN: Final = "?"
 
-_WITH_ORIGIN: Final = Text("{reason} ({origin})", "{reason}（{origin}）")
-_IN_CONTAINER: Final = Text("container {container!r}: {cause}", "容器 {container!r}：{cause}")
-_HEAD: Final = Text(
-    "no schedulable node is compatible with {containers} ({count} {nodes} checked)",
-    "没有可调度的节点兼容{containers}（共检查 {count} 个节点）",
+_WITH_ORIGIN: Final = Message("{reason} ({origin})")
+_IN_CONTAINER: Final = Message("container {container!r}: {cause}")
+_HEAD: Final = Message("no schedulable node is compatible with {containers} ({count} nodes checked)")
+_HEAD_OF_ONE: Final = Message("no schedulable node is compatible with {containers} (1 node checked)")
+_HEAD_OF_NODE: Final = Message("node {node} is not compatible with {containers}")
+_ONE: Final = Message("container {names}")
+_SEVERAL: Final = Message("containers {names}")
+_TOGETHER: Final = Message("containers {names} together")
+_COLUMNS: Final = Message("nodes|GPU|driver|CUDA|compute|reason")
+_MORE: Final = Message("… and {count} more")
+_FIXES: Final = Message("suggested fixes: {fixes}")
+_ELSEWHERE: Final = Message("{nodes}: compatible but excluded by the pod's {parts}")
+_ELSEWHERE_WITHOUT: Final = Message("{nodes}: compatible but without the requested resources")
+_FOR_A_NEW_POD: Final = Message("{nodes}: compatible, for a new pod that is not bound to this node")
+_NO_CANDIDATES: Final = Message("compatibility not checked: {why}")
+_ON_NODES: Final = Message("{containers}: {cause} ({nodes})")
+_UNDETERMINED: Final = Message("compatibility unknown: {reason}")
+_RETURNING: Final = Message("no ready node is compatible; nodes that are not ready may be")
+_COMING: Final = Message("no node is compatible now; an autoscaler can add one: {pools}")
+_WAYS_IN: Final = Message("an autoscaler may add nodes: {ways}")
+_NO_WAY_IN: Final = Message(
+    "an autoscaler adds no node for this pod: no instance type or pool is known of which all nodes fit"
 )
-_HEAD_OF_NODE: Final = Text(
-    "node {node} is not compatible with {containers}", "节点 {node} 不兼容{containers}"
+_CONTRADICTED: Final = Message(
+    "an autoscaler adds no node for this pod: {pools} has incompatible nodes now, the next one is unknown"
 )
-_ONE: Final = Text("container {names}", "容器 {names}")
-_SEVERAL: Final = Text("containers {names}", "容器 {names}")
-_TOGETHER: Final = Text("containers {names} together", "容器 {names} 的组合")
-_NODES: Final = (Text("node", "个节点"), Text("nodes", "个节点"))
-_COLUMNS: Final = Text("nodes|GPU|driver|CUDA|compute|reason", "节点数|GPU|驱动|CUDA|计算能力|原因")
-_MORE: Final = Text("… and {count} more", "……以及另外 {count} 个")
-_FIXES: Final = Text("suggested fixes: {fixes}", "建议：{fixes}")
-_ELSEWHERE: Final = Text(
-    "{nodes}: compatible but excluded by the pod's {parts}", "{nodes}：兼容，但被该 Pod 的 {parts} 排除"
+_MAY_COME: Final = Message("no node is compatible; {pools} may bring one: {missing}")
+_STATE_FACTS: Final = Message(
+    "state the missing facts in a NodeProfile, or as labels in the template of its nodes"
 )
-_ELSEWHERE_WITHOUT: Final = Text(
-    "{nodes}: compatible but without the requested resources", "{nodes}：兼容，但不提供所请求的资源"
+_POOL: Final = Message("{kind} {name}")
+_POOL_OF: Final = Message("{kind} {name} ({product})")
+_UNTOLERATED: Final = Message("the pod does not tolerate taint {taints} of the compatible nodes")
+_CLAIM_UNCHECKED: Final = Message("compatibility with the devices of claim {claim!r} not checked: {why}")
+_SELECTOR_FAILS: Final = Message(
+    "claim {claim!r}: a selector fails on devices of {driver}: {why}; the scheduler may keep the pod Pending"
 )
-_FOR_A_NEW_POD: Final = Text(
-    "{nodes}: compatible, for a new pod that is not bound to this node",
-    "{nodes}：兼容，可供未绑定到该节点的新 Pod 使用",
-)
-_NO_CANDIDATES: Final = Text("compatibility not checked: {why}", "未检查兼容性：{why}")
-_ON_NODES: Final = Text("{containers}: {cause} ({nodes})", "{containers}：{cause}（{nodes}）")
-_UNDETERMINED: Final = Text("compatibility unknown: {reason}", "兼容性未知：{reason}")
-_RETURNING: Final = Text(
-    "no ready node is compatible; nodes that are not ready may be",
-    "没有就绪的兼容节点；未就绪的节点可能兼容",
-)
-_COMING: Final = Text(
-    "no node is compatible now; an autoscaler can add one: {pools}",
-    "当前没有兼容的节点；自动扩缩容可添加兼容的节点：{pools}",
-)
-_WAYS_IN: Final = Text("an autoscaler may add nodes: {ways}", "自动扩缩容可添加节点：{ways}")
-_NO_WAY_IN: Final = Text(
-    "an autoscaler adds no node for this pod: no instance type or pool is known of which all nodes fit",
-    "自动扩缩容不会为此 Pod 添加节点：没有已知其节点全部兼容的实例类型或节点池",
-)
-_CONTRADICTED: Final = Text(
-    "an autoscaler adds no node for this pod: {pools} has incompatible nodes now, the next one is unknown",
-    "自动扩缩容不会为此 Pod 添加节点：{pools} 当前有不兼容的节点，其新节点的情况未知",
-)
-_MAY_COME: Final = Text(
-    "no node is compatible; {pools} may bring one: {missing}",
-    "没有兼容的节点；{pools} 的节点可能兼容：{missing}",
-)
-_STATE_FACTS: Final = Text(
-    "state the missing facts in a NodeProfile, or as labels in the template of its nodes",
-    "请在 NodeProfile 中，或以节点模板标签的形式，补充缺失的信息",
-)
-_POOL: Final = Text("{kind} {name}", "{kind} {name}")
-_POOL_OF: Final = Text("{kind} {name} ({product})", "{kind} {name}（{product}）")
-_UNTOLERATED: Final = Text(
-    "the pod does not tolerate taint {taints} of the compatible nodes", "该 Pod 不容忍兼容节点的污点 {taints}"
-)
-_CLAIM_UNCHECKED: Final = Text(
-    "compatibility with the devices of claim {claim!r} not checked: {why}",
-    "未检查与声明 {claim!r} 的设备是否兼容：{why}",
-)
-_SELECTOR_FAILS: Final = Text(
-    "claim {claim!r}: a selector fails on devices of {driver}: {why}; the scheduler may keep the pod Pending",
-    "声明 {claim!r}：选择器在 {driver} 的设备上求值失败：{why}；调度器可能使 Pod 一直为 Pending",
-)
-_GUARD: Final = Text(
-    "guard it: `'NAME' in device.attributes['DOMAIN'] && …` or `has(…) && …`",
-    "请先判断：`'NAME' in device.attributes['DOMAIN'] && …` 或 `has(…) && …`",
-)
-_CLAIM_TOO_WIDE: Final = Text(
-    "claim {claim!r} may be given a device that is not compatible: {reasons}",
-    "声明 {claim!r} 可能分配到不兼容的设备：{reasons}",
-)
-_NO_DEVICE: Final = Text(
-    "no device that claim {claim!r} may be given is compatible with {containers}",
-    "声明 {claim!r} 可分配的设备均不兼容{containers}",
-)
-_SELECT: Final = Text("add to its selectors: {selector}", "请在其 selectors 中添加：{selector}")
-_TOLERATE: Final = Text(
-    "tolerate {tolerations}, unless your cluster adds it",
-    "请容忍（tolerations）{tolerations}，除非集群会自动添加",
-)
-_TOLERATE_OR_ENABLE: Final = Text(
-    "tolerate {tolerations}, or enable rule {rule}",
-    "请容忍（tolerations）{tolerations}，或启用规则 {rule}",
-)
-_WAIT: Final = Text(
-    "the pod stays Pending until one of them is ready", "在其中一个节点就绪之前，Pod 将保持 Pending"
-)
-_LABEL_NODES: Final = Text(
-    "label these nodes, for example with GPU Feature Discovery",
-    "请为这些节点打标签，例如部署 GPU Feature Discovery",
-)
-_SETTINGS: Final = Text(
-    "policy: the owner of the rule can change {settings}", "策略限制：规则维护者可修改 {settings}"
-)
-_DECLARED: Final = Text("{names} replaces what is known of the image", "{names} 替换了已知的镜像信息")
-_REMOVE_DECLARATION: Final = Text("remove {names}", "请移除 {names}")
-_REQUEST_FEWER: Final = Text(
-    "request fewer, or add nodes that offer as many", "请减少请求的数量，或添加能提供足够数量的节点"
-)
-_CHANGE_SELECTORS: Final = Text("change or remove {parts}", "请修改或移除 {parts}")
-_CHECK_RESOURCES: Final = Text("check the resource names", "请检查资源名")
-_CHECK_PLUGIN: Final = Text(
-    "check that a device plugin offers them, and the resource names", "请检查是否有设备插件提供，以及资源名"
-)
-_CHECK_FILE: Final = Text(
-    "check that {source} has all nodes, and the resource names",
-    "请检查 {source} 是否包含全部节点，以及资源名",
-)
-_COLON: Final = Text("{about}: {what}", "{about}：{what}")
-_AND: Final = Text("; ", "；")
-_COMMA: Final = Text(", ", "、")
+_GUARD: Final = Message("guard it: `'NAME' in device.attributes['DOMAIN'] && …` or `has(…) && …`")
+_CLAIM_TOO_WIDE: Final = Message("claim {claim!r} may be given a device that is not compatible: {reasons}")
+_NO_DEVICE: Final = Message("no device that claim {claim!r} may be given is compatible with {containers}")
+_SELECT: Final = Message("add to its selectors: {selector}")
+_TOLERATE: Final = Message("tolerate {tolerations}, unless your cluster adds it")
+_TOLERATE_OR_ENABLE: Final = Message("tolerate {tolerations}, or enable rule {rule}")
+_WAIT: Final = Message("the pod stays Pending until one of them is ready")
+_LABEL_NODES: Final = Message("label these nodes, for example with GPU Feature Discovery")
+_SETTINGS: Final = Message("policy: the owner of the rule can change {settings}")
+_DECLARED: Final = Message("{names} replaces what is known of the image")
+_REMOVE_DECLARATION: Final = Message("remove {names}")
+_REQUEST_FEWER: Final = Message("request fewer, or add nodes that offer as many")
+_CHANGE_SELECTORS: Final = Message("change or remove {parts}")
+_CHECK_RESOURCES: Final = Message("check the resource names")
+_CHECK_PLUGIN: Final = Message("check that a device plugin offers them, and the resource names")
+_CHECK_FILE: Final = Message("check that {source} has all nodes, and the resource names")
+_COLON: Final = Message("{about}: {what}")
+_AND: Final = Message("; ")
+_COMMA: Final = Message(", ")
 # Between nodes, whose own texts have commas.
-_COMMA_BETWEEN: Final = Text(" and ", "以及 ")
+_COMMA_BETWEEN: Final = Message(" and ")
 # Why no node is a candidate.
-NOT_OFFERED: Final = Text("no node offers {resources}", "没有节点提供 {resources}")
-NOT_IN_FILE: Final = Text(
-    "none of the {nodes} nodes in {source} offers {resources}",
-    "{source} 的 {nodes} 个节点均不提供 {resources}",
-)
-ONLY_SHARES: Final = Text(
-    "no node offers {resources} without {whole}, which they are shares of",
-    "{resources} 是 {whole} 的份额，没有 {whole} 时没有节点提供",
-)
-SIMILAR_OFFERED: Final = Text(
-    "no node offers {resources}; some offer {similar}", "没有节点提供 {resources}，但有节点提供 {similar}"
-)
-NOT_TOGETHER: Final = Text("no node offers {resources} together", "没有节点同时提供 {resources}")
-NOT_READY: Final = Text(
-    "no ready node offers {resources} ({nodes} not ready)",
-    "没有就绪的节点提供 {resources}（{nodes} 个未就绪）",
-)
-TOO_FEW: Final = Text("no ready node offers {resources}", "没有就绪的节点提供 {resources}")
-TOO_FEW_NOW: Final = Text(
-    "no ready node offers {resources} now ({nodes} may offer them again)",
-    "目前没有就绪的节点提供 {resources}（{nodes} 个可能恢复）",
-)
-EXCLUDED: Final = Text(
-    "each of the {nodes} nodes that offer {resources} is excluded by the pod's {parts}",
-    "提供 {resources} 的节点（{nodes} 个）均被该 Pod 的 {parts} 排除",
-)
+NOT_OFFERED: Final = Message("no node offers {resources}")
+NOT_IN_FILE: Final = Message("none of the {nodes} nodes in {source} offers {resources}")
+ONLY_SHARES: Final = Message("no node offers {resources} without {whole}, which they are shares of")
+SIMILAR_OFFERED: Final = Message("no node offers {resources}; some offer {similar}")
+NOT_TOGETHER: Final = Message("no node offers {resources} together")
+NOT_READY: Final = Message("no ready node offers {resources} ({nodes} not ready)")
+TOO_FEW: Final = Message("no ready node offers {resources}")
+TOO_FEW_NOW: Final = Message("no ready node offers {resources} now ({nodes} may offer them again)")
+EXCLUDED: Final = Message("each of the {nodes} nodes that offer {resources} is excluded by the pod's {parts}")
 
 _FIX_OF: Final = {
     NOT_OFFERED: _CHECK_PLUGIN,
     NOT_IN_FILE: _CHECK_FILE,
-    ONLY_SHARES: Text("add {whole}: 1", "请添加 {whole}: 1"),
-    NOT_TOGETHER: Text("request resources that one node offers", "请申请同一节点提供的资源"),
+    ONLY_SHARES: Message("add {whole}: 1"),
+    NOT_TOGETHER: Message("request resources that one node offers"),
     EXCLUDED: _CHANGE_SELECTORS,
     NOT_READY: _WAIT,
     TOO_FEW_NOW: _WAIT,
@@ -199,7 +123,7 @@ class MessageWriter:
         self.node = ""
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
-    def of(self, text: Text) -> str:
+    def of(self, text: Message) -> str:
         """Return a text in the language, in one line."""
         line = text.in_language(self.language)
         return line if line.isprintable() else printable(line)
@@ -226,7 +150,7 @@ class MessageWriter:
         return Violation(rule.name, action, path, reason, fixes, cause, self.language)
 
     def no_candidates(
-        self, rule: CompatibilityRule, container: str, why: Text, resources: Sequence[str], **facts: object
+        self, rule: CompatibilityRule, container: str, why: Message, resources: Sequence[str], **facts: object
     ) -> AdmissionWarning:
         """Return the warning that no node is a candidate. why: one of those above; facts: others of it."""
         rest = [self._fill(_MORE, count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
@@ -274,17 +198,17 @@ class MessageWriter:
         reason = self._fill(_ON_NODES, containers=containers, cause=cause, nodes=nodes)
         return AdmissionWarning(rule.name, reason, self.of(_WAIT), cause, Certainty.UNKNOWN)
 
-    def coming(self, prospects: Sequence[ProspectResult]) -> Text:
+    def coming(self, prospects: Sequence[ProspectResult]) -> Message:
         """Return the note that an autoscaler may add a compatible node."""
         names = ", ".join(self._first(dict.fromkeys(map(self._pool, prospects))))
-        return Text(_COMING.en.format(pools=names), _COMING.zh.format(pools=names))
+        return _COMING.having(pools=names)
 
-    def ways_in(self, types: Sequence[str], prospects: Sequence[ProspectResult]) -> Text:
+    def ways_in(self, types: Sequence[str], prospects: Sequence[ProspectResult]) -> Message:
         """Return the note which nodes an autoscaler may add for the pod, by labels that it knows."""
         ways = self._first(dict.fromkeys([*types, *map(self._pool, prospects)]))
         if not ways:
             return _NO_WAY_IN
-        return Text(_WAYS_IN.en.format(ways=", ".join(ways)), _WAYS_IN.zh.format(ways=", ".join(ways)))
+        return _WAYS_IN.having(ways=", ".join(ways))
 
     def no_way_in(self, rule: CompatibilityRule, pools: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that node affinity keeps out pools whose nodes may be compatible."""
@@ -329,7 +253,7 @@ class MessageWriter:
         reason = self._fill(_COLON, about=containers, what=cause)
         return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause, Certainty.UNKNOWN)
 
-    def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Text) -> AdmissionWarning:
+    def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Message) -> AdmissionWarning:
         """Return the warning that the devices of a claim were not checked."""
         cause = self._fill(_CLAIM_UNCHECKED, claim=claim, why=self.of(why))
         reason = self._fill(_COLON, about=self._all(), what=cause)
@@ -376,11 +300,10 @@ class MessageWriter:
         """
         count = sum(each.nodes for each in found.classes)
         head = self._fill(
-            _HEAD_OF_NODE if self.node else _HEAD,
+            _HEAD_OF_NODE if self.node else _HEAD_OF_ONE if count == 1 else _HEAD,
             containers=self._named(unmet_requirements(found.classes)),
             node=self.node,
             count=count,
-            nodes=self.of(_NODES[count != 1]),
         )
         return self._violation(found, path, head, prospects)
 
@@ -482,11 +405,11 @@ class MessageWriter:
     def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[str]:
         """Return suggested fixes; of several for one requirement, the one for the newest driver."""
         by_cuda = sorted(results, key=lambda each: each[0].capabilities.cuda or (0, 0))
-        remedies: dict[tuple[RuleRequirement, Text, int], str] = {}
+        remedies: dict[tuple[RuleRequirement, Message, int], str] = {}
         # Requirements in the order of the first nodes, fixes as the last have them.
         for pairs in [*_distinct(by_cuda), *_distinct(by_cuda[::-1])[::-1]]:
             for required, result in pairs:
-                if result.remedy.en:
+                if result.remedy:
                     remedies[required, result.origin, result.code] = self.of(result.remedy)
         return self._first(dict.fromkeys(remedies.values()))
 
@@ -519,7 +442,7 @@ class MessageWriter:
     def _joined(self, texts: Iterable[str]) -> str:
         return self.of(_AND).join(texts)
 
-    def _fill(self, text: Text, **facts: object) -> str:
+    def _fill(self, text: Message, **facts: object) -> str:
         return printable(self.of(text).format(**facts))
 
 

@@ -11,7 +11,7 @@ from rules.kube.tolerations import Taint
 from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Resources, each with how many of it a node must have.
 Amounts = tuple[tuple[str, int], ...]
@@ -107,7 +107,7 @@ class NodeSetResult(NamedTuple):
     doubts: tuple[NodeClassResult, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Message, ...] = ()
     returning: tuple[NodeClassResult, ...] = ()
     untolerated: int = 0
 

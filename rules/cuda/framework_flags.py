@@ -20,7 +20,7 @@ from rules.cuda.tables import Status, capability, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.image_reference import Image, parse_image
 from rules.text.bounded_cache import Budget
-from rules.text.i18n import Text
+from rules.text.i18n import Joined, Message, Text
 
 # Steps for each command of a script in which flags are searched.
 _STEPS_OF_COMMAND: Final = 10
@@ -51,14 +51,14 @@ class FlagRow:
     compute: ComputeCapability | None
     versions: str | None
     read: str
-    way_out: Text
+    way_out: Message
     status: Status
 
 
 class _Choice(NamedTuple):
     compute: ComputeCapability | None
     certain: bool
-    way_out: Text
+    way_out: Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,7 +94,7 @@ class FlagRequirement:
     written: str
     compute: ComputeCapability | None
     certain: bool
-    way_out: Text
+    way_out: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +331,7 @@ def _rows(
     by_value: dict[str, tuple[FlagRow, ...]] = {}
     for row in rows:
         texts = [ways[name] for name in row["ways"]]
-        way_out = Text(" or ".join(way["en"] for way in texts), "，或".join(way["zh"] for way in texts))
+        way_out = Joined(" or ", [Text(**way) for way in texts])
         versions = row.get("versions")
         for value in row["values"]:
             written = value if row["compute"] == "value" else row["compute"]

@@ -35,9 +35,9 @@ from rules.cuda.tables import (
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image, parse_image
 from rules.text.bounded_cache import bounded_cache
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
-_NO_TEXT: Final = Text()
+_NO_TEXT: Final = Message()
 
 
 class CompatLibraries(Enum):
@@ -82,7 +82,7 @@ class StartConstraint(NamedTuple):
     complete: bool = True
     certain: bool = True
     declared: bool = False
-    origin: Text = _NO_TEXT
+    origin: Message = _NO_TEXT
 
     @property
     def variable(self) -> str:
@@ -170,8 +170,8 @@ class ImageFacts(NamedTuple):
     certain_platforms: bool = False
     memory_mib: int | None = None
     certain: bool = False
-    cuda_origin: Text = _NO_TEXT
-    compute_origin: Text = _NO_TEXT
+    cuda_origin: Message = _NO_TEXT
+    compute_origin: Message = _NO_TEXT
 
 
 NOTHING_KNOWN: Final = ImageFacts()
@@ -182,7 +182,8 @@ NOTHING_KNOWN: Final = ImageFacts()
 _ANY: Final = "*"
 _NONE: Final = "none"
 _MAX_SHOWN: Final = 40  # characters of an expression in a message
-_UNKNOWN_BASE: Final = Text(", base unknown,", "（基础镜像未知）")
+_VERSION_OF: Final = Message("{what} says CUDA {cuda}")
+_VERSION_OF_UNKNOWN_BASE: Final = Message("{what}, base unknown, says CUDA {cuda}")
 _OWN_CUDA: Final = "cuda"
 _COMMAND: Final = "command"
 _COMPAT: Final = {
@@ -380,7 +381,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
         cuda_compat=image.cuda_compat if image.base else CompatLibraries.UNKNOWN,
         built_for=None,
         certain=True,
-        cuda_origin=Text(f"the image is built with CUDA {cuda}", f"镜像使用 CUDA {cuda} 构建"),
+        cuda_origin=Message("the image is built with CUDA {cuda}", cuda=cuda),
     )
 
 
@@ -495,9 +496,10 @@ def _facts(
         cuda_origin=_cuda_origin(image, match, cuda, exact=exact, has_family=has_family)
         if cuda
         else _NO_TEXT,
-        compute_origin=Text(
-            f"image `{image.short}` supports compute capability {case.compute} and higher",
-            f"镜像 `{image.short}` 只支持计算能力 {case.compute} 及以上",
+        compute_origin=Message(
+            "image `{short}` supports compute capability {compute} and higher",
+            short=image.short,
+            compute=case.compute,
         )
         if case.compute
         else _NO_TEXT,
@@ -534,9 +536,7 @@ def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
             complete=facts[0].complete,
             certain=facts[0].status.certain and certain,
             origin=_require_origin(
-                Text(
-                    f"nvidia/cuda {base}, on which the image is built,", f"镜像所基于的 nvidia/cuda {base} "
-                ),
+                Message("nvidia/cuda {base}, on which the image is built,", base=base),
                 REQUIRE_CUDA,
                 facts[0].text,
             ),
@@ -554,7 +554,7 @@ def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
         StartConstraint(
             (constraint_of_image(variable, text),),
             certain=case.status.certain,
-            origin=_require_origin(Text(f"image `{image.short}`", f"镜像 `{image.short}` "), variable, text),
+            origin=_require_origin(Message("image `{short}`", short=image.short), variable, text),
         )
         for variable, text in case.require or ()
     )
@@ -614,9 +614,9 @@ def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
     return found[0]._replace(constraints=tuple(constraints), platforms=platforms)
 
 
-def _require_origin(what: Text, variable: str, text: str) -> Text:
+def _require_origin(what: Message, variable: str, text: str) -> Message:
     shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-    return Text(f"{what.en} has {variable} `{shown}`", f"{what.zh}的 {variable} 为 `{shown}`")
+    return Message("{what} has {variable} `{shown}`", what=what, variable=variable, shown=shown)
 
 
 def _cuda_origin(
@@ -626,7 +626,7 @@ def _cuda_origin(
     *,
     exact: bool,
     has_family: bool,
-) -> Text:
+) -> Message:
     """Return the sentence that explains where the version comes from.
 
     has_family: the row is for a family of images; otherwise the reference is all that is known.
@@ -634,23 +634,20 @@ def _cuda_origin(
     groups = match.groupdict() if match else {}
     group = next((name for name in ("cuda", "major") if groups.get(name)), None)
     if match is None or group is None:
-        newer = Text() if exact else Text(" or newer", " 或更新版本")
-        return Text(
-            f"image `{image.short}` carries CUDA {cuda}{newer.en}",
-            f"镜像 `{image.short}` 自带 CUDA {cuda}{newer.zh}",
+        newer = Message() if exact else Message(" or newer")
+        return Message(
+            "image `{short}` carries CUDA {cuda}{newer}", short=image.short, cuda=cuda, newer=newer
         )
     written = cuda if exact else cuda.major
     before = match.string[: match.start(group)]
     if "/" not in match.string or ":" in before.rpartition("/")[2]:
         tag = image.effective_tag
-        what = Text(f"image tag `{tag}`", f"镜像标签 `{tag}`")
+        what = Message("image tag `{tag}`", tag=tag)
     else:
         name = image.familiar_name
-        what = Text(f"image name `{name}`", f"镜像名 `{name}`")
-    lineage = _NO_TEXT if has_family else _UNKNOWN_BASE
-    return Text(
-        f"{what.en}{lineage.en} says CUDA {written}", f"{what.zh}{lineage.zh or ' '}表明 CUDA {written}"
-    )
+        what = Message("image name `{name}`", name=name)
+    words = _VERSION_OF if has_family else _VERSION_OF_UNKNOWN_BASE
+    return words.having(what=what, cuda=written)
 
 
 # Classes that include Unicode in the other engine, in ASCII: they compile in a hundredth of the time.

@@ -19,7 +19,7 @@ from typing import Final
 
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.text.bounded_cache import bounded_cache, length
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
 REQUIRE_CUDA: Final = "NVIDIA_REQUIRE_CUDA"
@@ -142,7 +142,7 @@ class Constraint:
     groups: tuple[Group, ...] = ()
     minimum: CudaVersion | None = None
     native: CudaVersion | None = None
-    problem: Text | None = None
+    problem: Message | None = None
     factors: tuple[Factor, ...] = field(default=(), compare=False, repr=False)
     by_brand: Callable[[str | None], tuple[Group, ...]] | None = field(
         default=None, compare=False, repr=False
@@ -329,9 +329,10 @@ def _malformed(variable: str, text: str) -> Constraint:
     return Constraint(
         variable,
         text,
-        problem=Text(
-            f"{variable}: `{shown}` is not an expression that the NVIDIA container runtime can read;"
+        problem=Message(
+            "{variable}: `{shown}` is not an expression that the NVIDIA container runtime can read;"
             " write it as `cuda>=12.4`",
-            f"{variable}：`{shown}` 不是 NVIDIA 容器运行时可以识别的表达式，请写成 `cuda>=12.4`",
+            variable=variable,
+            shown=shown,
         ),
     )

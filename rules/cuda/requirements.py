@@ -48,7 +48,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.pod import Container, Environment, environment, references
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import Budget, bounded_cache
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
@@ -70,10 +70,10 @@ T = TypeVar("T")
 
 _COMPAT: Final = {"true": CompatLibraries.LOADER_PATH, "false": CompatLibraries.NONE}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
-_NO_WAY_OUT: Final = Text()
-_OLDER_CUDA: Final = Text("use an image with an older CUDA", "改用较旧 CUDA 的镜像")
-_IN_ANNOTATION: Final = Text(f"annotation {CUDA_VERSION_ANNOTATION}", f"注解 {CUDA_VERSION_ANNOTATION}")
-_IN_VARIABLE: Final = Text(f"variable {CUDA_VERSION_VARIABLE}", f"环境变量 {CUDA_VERSION_VARIABLE}")
+_NO_WAY_OUT: Final = Message()
+_OLDER_CUDA: Final = Message("use an image with an older CUDA")
+_IN_ANNOTATION: Final = Message("annotation {name}", name=CUDA_VERSION_ANNOTATION)
+_IN_VARIABLE: Final = Message("variable {name}", name=CUDA_VERSION_VARIABLE)
 _CUDA: Final = "cuda"
 _LINUX: Final = "linux"
 # Architectures of older programs, and of the nodes that run them, too.
@@ -120,7 +120,7 @@ class CudaRequirement(NamedTuple):
     exact: bool
     certain: bool
     found: str
-    origin: Text
+    origin: Message
 
 
 class ComputeRequirement(NamedTuple):
@@ -132,16 +132,16 @@ class ComputeRequirement(NamedTuple):
 
     minimum: ComputeCapability
     certain: bool
-    origin: Text
+    origin: Message
     asked: bool = False
-    way_out: Text = _NO_WAY_OUT
+    way_out: Message = _NO_WAY_OUT
 
 
 class FlagRefusal(NamedTuple):
     """A flag value with which the program for CUDA does not start, on whatever GPU."""
 
-    reason: Text
-    way_out: Text
+    reason: Message
+    way_out: Message
     certain: bool
 
 
@@ -149,7 +149,7 @@ class MemoryRequirement(NamedTuple):
     """The least memory of one GPU, in MiB."""
 
     mib: int
-    origin: Text
+    origin: Message
 
 
 class PlatformRequirement(NamedTuple):
@@ -157,7 +157,7 @@ class PlatformRequirement(NamedTuple):
 
     architectures: frozenset[str]
     certain: bool
-    origin: Text
+    origin: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +190,7 @@ class GpuRequirements:
     several: str = ""
     runtime_class: str = ""
     declared: tuple[str, ...] = ()
-    problems: tuple[Text, ...] = ()
+    problems: tuple[Message, ...] = ()
     parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
     steps: int = field(default=0, compare=False)
     evaluation_steps: int = field(default=0, compare=False)
@@ -442,7 +442,7 @@ class _Annotations:
 
     def __init__(self, annotations: _Pairs) -> None:
         self._annotations = dict(annotations)
-        self.problems: list[Text] = []
+        self.problems: list[Message] = []
 
     def read(self, name: str, parse: Callable[[str], T | None], example: str) -> T | None:
         """Return what an annotation says; None if it is absent or cannot be parsed."""
@@ -454,9 +454,11 @@ class _Annotations:
         if value is None:
             shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
             self.problems.append(
-                Text(
-                    f"annotation {name}: `{shown}` cannot be understood; write it as `{example}`",
-                    f"注解 {name}：无法识别 `{shown}`，请写成 `{example}`",
+                Message(
+                    "annotation {name}: `{shown}` cannot be understood; write it as `{example}`",
+                    name=name,
+                    shown=shown,
+                    example=example,
                 )
             )
         return value
@@ -476,16 +478,18 @@ def _cuda_of_variable(env: Environment) -> CudaRequirement | None:
     return _declared_cuda(text, CUDA_VERSION_VARIABLE, _IN_VARIABLE) if text else None
 
 
-def _declared_cuda(text: str, found: str, where: Text) -> CudaRequirement | None:
+def _declared_cuda(text: str, found: str, where: Message) -> CudaRequirement | None:
     """Return the requirement of a version as a user writes it; `12` leaves the minor version open."""
     cuda = CudaVersion.parse(text)
     if cuda is None:
         return None
-    origin = Text(f"{where.en} says CUDA {text}", f"{where.zh} 声明 CUDA {text}")
+    origin = Message("{where} says CUDA {text}", where=where, text=text)
     return CudaRequirement(cuda, exact="." in text, certain=True, found=found, origin=origin)
 
 
-def _constraints(env: Environment, image: ImageFacts) -> tuple[tuple[StartConstraint, ...], tuple[Text, ...]]:
+def _constraints(
+    env: Environment, image: ImageFacts
+) -> tuple[tuple[StartConstraint, ...], tuple[Message, ...]]:
     """Return the constraints in force, and what cannot be parsed.
 
     A variable of the pod replaces that of the image. There are none if they are switched off, or may be.
@@ -518,17 +522,19 @@ def _of_version(env: Environment, image: ImageFacts) -> Iterator[StartConstraint
     declared = env.known.get(CUDA_VERSION_VARIABLE)
     if cuda := CudaVersion.parse(declared) if declared else image.base:
         found = parse_constraint(REQUIRE_CUDA, f"cuda>={cuda}")
-        origin = Text(
-            f"variable {REQUIRE_CUDA} is empty, so {CUDA_VERSION_VARIABLE} {cuda} counts",
-            f"环境变量 {REQUIRE_CUDA} 为空，因此以 {CUDA_VERSION_VARIABLE} {cuda} 为准",
+        origin = Message(
+            "variable {name} is empty, so {name2} {cuda} counts",
+            name=REQUIRE_CUDA,
+            name2=CUDA_VERSION_VARIABLE,
+            cuda=cuda,
         )
         yield StartConstraint((found,), declared=True, origin=origin)
 
 
-def _origin_of(constraint: Constraint) -> Text:
+def _origin_of(constraint: Constraint) -> Message:
     name, text = constraint.variable, constraint.text
     shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-    return Text(f"variable {name} is `{shown}`", f"环境变量 {name} 为 `{shown}`")
+    return Message("variable {name} is `{shown}`", name=name, shown=shown)
 
 
 def _cuda_of_constraints(asked: Iterable[StartConstraint]) -> CudaRequirement | None:
@@ -537,7 +543,7 @@ def _cuda_of_constraints(asked: Iterable[StartConstraint]) -> CudaRequirement | 
         return None
     cuda, constraint = max(found, key=lambda pair: pair[0])
     name = constraint.variable
-    origin = Text(f"{name} asks for CUDA {cuda} or newer", f"{name} 要求 CUDA {cuda} 或更新版本")
+    origin = Message("{name} asks for CUDA {cuda} or newer", name=name, cuda=cuda)
     # Counted under one name: a user may call a variable NVIDIA_REQUIRE_ and anything.
     return CudaRequirement(cuda, exact=False, certain=constraint.certain, found=REQUIRE_CUDA, origin=origin)
 
@@ -559,10 +565,7 @@ def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
     if not found:
         return None
     found.update(_RUN_BY[each] for each in found & _RUN_BY.keys())
-    origin = Text(
-        f"row {image.row} of the image catalogue names the platforms of the image",
-        f"镜像目录中 {image.row} 一行列出了镜像的平台",
-    )
+    origin = Message("row {row} of the image catalogue names the platforms of the image", row=image.row)
     return PlatformRequirement(frozenset(found), image.certain_platforms, origin)
 
 
@@ -570,15 +573,13 @@ def _memory_of_annotation(said: _Annotations) -> MemoryRequirement | None:
     mib = said.read(MIN_MEMORY_ANNOTATION, parse_memory, "40Gi")
     if mib is None:
         return None
-    return MemoryRequirement(
-        mib, Text(f"annotation {MIN_MEMORY_ANNOTATION}", f"注解 {MIN_MEMORY_ANNOTATION}")
-    )
+    return MemoryRequirement(mib, Message("annotation {name}", name=MIN_MEMORY_ANNOTATION))
 
 
 def _memory_of_image(image: ImageFacts) -> MemoryRequirement | None:
     if image.memory_mib is None:
         return None
-    origin = Text(f"row {image.row} of the image catalogue", f"镜像目录中 {image.row} 一行")
+    origin = Message("row {row} of the image catalogue", row=image.row)
     return MemoryRequirement(image.memory_mib, origin)
 
 
@@ -589,9 +590,10 @@ def _compute_of_annotation(said: _Annotations) -> tuple[ComputeRequirement, ...]
     minimum = said.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0")
     if minimum is None:
         return ()
-    origin = Text(
-        f"annotation {MIN_COMPUTE_ANNOTATION} asks for compute capability {minimum}",
-        f"注解 {MIN_COMPUTE_ANNOTATION} 要求计算能力 {minimum}",
+    origin = Message(
+        "annotation {name} asks for compute capability {minimum}",
+        name=MIN_COMPUTE_ANNOTATION,
+        minimum=minimum,
     )
     return (ComputeRequirement(minimum, certain=True, origin=origin, asked=True),)
 
@@ -608,7 +610,7 @@ def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequire
     if toolkit is None or code is None:
         return ()
     lowest = code.built_for.capabilities[0]
-    origin = Text(toolkit.origin.en + code.words.en, toolkit.origin.zh + code.words.zh)
+    origin = Message("{origin}{words}", origin=toolkit.origin, words=code.words)
     certain = code.built_for.certain and toolkit.certain
     return (ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA),)
 
@@ -623,9 +625,8 @@ def _command_line(facts: ContainerFacts, env: Environment, budget: Budget) -> Co
 def _refused_flags(needs: Iterable[FlagRequirement]) -> tuple[FlagRefusal, ...]:
     return tuple(
         FlagRefusal(
-            Text(
-                f"{need.framework} for CUDA refuses `{need.written}`",
-                f"{need.framework} 的 CUDA 版本不接受 `{need.written}`",
+            Message(
+                "{framework} for CUDA refuses `{written}`", framework=need.framework, written=need.written
             ),
             need.way_out,
             need.certain,
@@ -640,9 +641,11 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
         ComputeRequirement(
             need.compute,
             certain=need.certain,
-            origin=Text(
-                f"`{need.written}` of {need.framework} needs compute capability {need.compute} or higher",
-                f"{need.framework} 的 `{need.written}` 要求计算能力 {need.compute} 及以上",
+            origin=Message(
+                "`{written}` of {framework} needs compute capability {compute} or higher",
+                written=need.written,
+                framework=need.framework,
+                compute=need.compute,
             ),
             asked=True,
             way_out=need.way_out,
@@ -667,7 +670,7 @@ class _Code(NamedTuple):
     """What a toolkit generates code for. words: continue the origin of the toolkit."""
 
     built_for: BuiltFor
-    words: Text
+    words: Message
 
 
 @lru_cache(maxsize=256)  # CUDA versions
@@ -675,8 +678,5 @@ def _code(cuda: CudaVersion) -> _Code | None:
     fact = compiles_for(cuda)
     if fact is None:
         return None
-    words = Text(
-        f", which compiles for compute capability {fact.value[0]} and higher",
-        f"，其只支持计算能力 {fact.value[0]} 及以上",
-    )
+    words = Message(", which compiles for compute capability {lowest} and higher", lowest=fact.value[0])
     return _Code(BuiltFor(fact.value, ptx=None, certain=fact.certain), words)

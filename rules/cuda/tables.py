@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from rules.text.yaml_document import SourceError, read
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class CudaError:
     name: str
     driver_name: str
     message: str
-    cause: Text
+    cause: Message
 
 
 def read_table(name: str) -> Any:

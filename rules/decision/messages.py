@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from rules.model.decision import AdmissionWarning, Violation, Wording, with_fix
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.printable import printable
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -25,132 +25,105 @@ _REASON_LENGTH: Final = 96
 class Words(NamedTuple):
     """The texts of one kind of violation: what was found, what is expected, what to do."""
 
-    found: Text
-    expected: Text
-    fix: Text
+    found: Message
+    expected: Message
+    fix: Message
 
 
-_FOUND: Final = Text("{found}", "{found}")
+_FOUND: Final = Message("{found}")
 LIMIT_MISSING: Final = Words(
-    Text("nothing", "未设置"),
-    Text("a quantity of {key}", "{key} 的数量"),
-    Text("set {path}", "请设置 {path}"),
+    Message("nothing"),
+    Message("a quantity of {key}"),
+    Message("set {path}"),
 )
-LIMIT_FORBIDDEN: Final = Words(
-    _FOUND, Text("no limit of {key}", "不得设置 {key} 的 limits"), Text("remove {path}", "请删除 {path}")
-)
+LIMIT_FORBIDDEN: Final = Words(_FOUND, Message("no limit of {key}"), Message("remove {path}"))
 REQUEST_MISSING: Final = LIMIT_MISSING
 REQUEST_DIFFERS: Final = Words(
     _FOUND,
-    Text("a request equal to the limit, {limit}", "requests 须与 limits 相同：{limit}"),
-    Text("remove {path}, or set it to the limit", "请删除 {path}，或设为与 limits 相同"),
+    Message("a request equal to the limit, {limit}"),
+    Message("remove {path}, or set it to the limit"),
 )
-_WITHOUT_LIMIT: Final = Text("{found} and no limit", "{found}，但未设置 limits")
+_WITHOUT_LIMIT: Final = Message("{found} and no limit")
 REQUEST_WITHOUT_LIMIT: Final = Words(
     _WITHOUT_LIMIT,
-    Text("a limit, which the request follows", "requests 须取自 limits"),
-    Text("move it to limits: set {limit_path}", "请改为设置 {limit_path}"),
+    Message("a limit, which the request follows"),
+    Message("move it to limits: set {limit_path}"),
 )
 REQUEST_FORBIDDEN: Final = Words(
     _WITHOUT_LIMIT,
-    Text("no request of {key}", "不得设置 {key} 的 requests"),
-    Text("remove {path}", "请删除 {path}"),
+    Message("no request of {key}"),
+    Message("remove {path}"),
 )
 EXCLUDED: Final = Words(
-    Text("{found} together with {other}", "{found}，同时设置了 {other}"),
-    Text("only one of {key} and {other}", "{key} 与 {other} 互斥，只能设置其一"),
-    Text("remove one of them", "请删除其中之一"),
+    Message("{found} together with {other}"),
+    Message("only one of {key} and {other}"),
+    Message("remove one of them"),
 )
 NO_QUANTITY: Final = Words(
     _FOUND,
-    Text("a quantity, such as 2, 500m or 8Gi", "合法的数量，例如 2、500m 或 8Gi"),
-    Text("write a number with a Kubernetes suffix", "请写成带 Kubernetes 后缀的数字"),
+    Message("a quantity, such as 2, 500m or 8Gi"),
+    Message("write a number with a Kubernetes suffix"),
 )
-NOT_WHOLE: Final = Words(_FOUND, Text("a whole number", "整数"), Text("use a whole number", "请使用整数"))
-WHOLE_OR_SHARE: Final = Text(
-    "use a whole number, or a resource that shares GPUs: {shares}",
-    "请使用整数，或使用可共享 GPU 的资源：{shares}",
-)
+NOT_WHOLE: Final = Words(_FOUND, Message("a whole number"), Message("use a whole number"))
+WHOLE_OR_SHARE: Final = Message("use a whole number, or a resource that shares GPUs: {shares}")
 # Instead of the description of a rule.
-API_SERVER: Final = Text(
-    "the API server accepts nothing else of extended resources", "API 服务器对扩展资源的要求"
-)
+API_SERVER: Final = Message("the API server accepts nothing else of extended resources")
 NOT_POSITIVE: Final = Words(
     _FOUND,
-    Text("zero or more", "不小于 0 的数"),
-    Text("use a positive number, or remove it", "请写成正数或删除"),
+    Message("zero or more"),
+    Message("use a positive number, or remove it"),
 )
 # A value that the user may not have written.
-THE_DEFAULT: Final = Text("{found} (the default of the rule)", "{found}（该规则的默认值）")
-_EXPECTED: Final = Text("{expected}", "{expected}")
-INVALID: Final = Words(_FOUND, _EXPECTED, Text())
+THE_DEFAULT: Final = Message("{found} (the default of the rule)")
+_EXPECTED: Final = Message("{expected}")
+INVALID: Final = Words(_FOUND, _EXPECTED, Message())
 INVALID_OTHERS: Final = Words(
     _FOUND,
     _EXPECTED,
-    Text(
-        "change the other resource it depends on, or remove {path}", "请调整其依赖的其他资源，或删除 {path}"
-    ),
+    Message("change the other resource it depends on, or remove {path}"),
 )
 # A variable of the container that a validation names.
 VARIABLE: Final = Words(
-    Text("{variable}={found}", "{variable}={found}"),
+    Message("{variable}={found}"),
     _EXPECTED,
-    Text("change {variable}, or remove it", "请修改或删除 {variable}"),
+    Message("change {variable}, or remove it"),
 )
 # The fix that a validation has itself.
-OWN_FIX: Final = Text("{own_fix}", "{own_fix}")
+OWN_FIX: Final = Message("{own_fix}")
 # A suggested value in the unit of the resource.
-USE_VALUE: Final = Text(
-    "use {value}: {found} is {value} units of {unit}", "请使用 {value}：{found} 等于 {value} 个 {unit}"
-)
-NOT_EVALUATED: Final = Text(
-    "a value for which {expression} can be evaluated, but: {error}",
-    "可以计算表达式 {expression} 的值，但：{error}",
-)
-_FIX_RULE: Final = Text(
-    "the rule is at fault: ask its owner to fix the expression", "规则有误：请其维护者修复该表达式"
-)
+USE_VALUE: Final = Message("use {value}: {found} is {value} units of {unit}")
+NOT_EVALUATED: Final = Message("a value for which {expression} can be evaluated, but: {error}")
+_FIX_RULE: Final = Message("the rule is at fault: ask its owner to fix the expression")
 VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
-VALIDATION_IGNORED: Final = Text(
-    "{expression} could not be evaluated for {key} and was skipped: {error}",
-    "无法对 {key} 计算表达式 {expression}，已跳过：{error}",
+VALIDATION_IGNORED: Final = Message("{expression} could not be evaluated for {key} and was skipped: {error}")
+NOTHING_INJECTED: Final = Message(
+    "a condition of the rule could not be evaluated, nothing was injected: {error}"
 )
-NOTHING_INJECTED: Final = Text(
-    "a condition of the rule could not be evaluated, nothing was injected: {error}",
-    "无法计算规则的条件，未注入任何内容：{error}",
-)
-RULE_APPLIES: Final = Text(
-    "a condition of the rule could not be evaluated, so the rule applies: {error}",
-    "无法计算规则的条件，因此该规则生效：{error}",
-)
-_OLD_AFFINITY: Final = Text(
+RULE_APPLIES: Final = Message("a condition of the rule could not be evaluated, so the rule applies: {error}")
+_OLD_AFFINITY: Final = Message(
     "the pod's node affinity cannot change and is not that of the new image: incompatible nodes, if there"
-    " are any, are not excluded",
-    "该 Pod 的节点亲和性不可更改，与新镜像不符：若有不兼容的节点，不会被排除",
+    " are any, are not excluded"
 )
-_CREATE_AGAIN: Final = Text("delete the pod and create it again", "请删除该 Pod 并重新创建")
-EXPIRED: Final = Text("exemption {exemption} expired at {until}", "豁免 {exemption} 已于 {until} 到期")
-_RENEW: Final = Text("ask its owner to renew it", "请联系其维护者续期")
-ENV_FROM: Final = Text(
-    "{name} is set and takes precedence over a value from {source}",
-    "已注入 {name}，其优先于 {source} 中的同名变量",
-)
-_LIST_IN_ENV: Final = Text(
-    "to keep your own value, list {name} in env", "如需保留自己的值，请在 env 中显式设置 {name}"
-)
-_IN_CONTAINER: Final = Text("container {container!r}: {cause}", "容器 {container!r}：{cause}")
-_AT_PATH: Final = Text("container {container!r}, {path}: {cause}", "容器 {container!r}，{path}：{cause}")
-_VIOLATION: Final = Text("found {found}, expected {expected}", "当前为 {found}，要求 {expected}")
-_WITH_DESCRIPTION: Final = Text("{expected} ({description})", "{expected}（{description}）")
-_DENIED: Final = Text("{kind} denied by gpugate: ", "gpugate 拒绝该 {kind}：")
-_DENIED_SEVERAL: Final = Text(
-    "{kind} denied by gpugate, {count} violations: 1. ", "gpugate 拒绝该 {kind}，共 {count} 处违规：1. "
-)
-_RULE: Final = Text(" [rule {rule}]", " [规则 {rule}]")
+_CREATE_AGAIN: Final = Message("delete the pod and create it again")
+EXPIRED: Final = Message("exemption {exemption} expired at {until}")
+_RENEW: Final = Message("ask its owner to renew it")
+ENV_FROM: Final = Message("{name} is set and takes precedence over a value from {source}")
+_LIST_IN_ENV: Final = Message("to keep your own value, list {name} in env")
+_IN_CONTAINER: Final = Message("container {container!r}: {cause}")
+_AT_PATH: Final = Message("container {container!r}, {path}: {cause}")
+_VIOLATION: Final = Message("found {found}, expected {expected}")
+_WITH_DESCRIPTION: Final = Message("{expected} ({description})")
+_DENIED: Final = Message("{kind} denied by gpugate: ")
+_DENIED_SEVERAL: Final = Message("{kind} denied by gpugate, {count} violations: 1. ")
+_RULE: Final = Message(" [rule {rule}]")
 
 
 def violation(
-    language: Language, words: Words, description: Text, facts: Mapping[str, object], fix: Text | None = None
+    language: Language,
+    words: Words,
+    description: Message,
+    facts: Mapping[str, object],
+    fix: Message | None = None,
 ) -> Wording:
     """Return what is said of a violation. facts: container and path, and what the words name.
 
@@ -172,7 +145,7 @@ def invalid(variables: Sequence[str]) -> Words:
 
 
 def evaluation_error(
-    language: Language, words: Text, rule: str, facts: Mapping[str, object]
+    language: Language, words: Message, rule: str, facts: Mapping[str, object]
 ) -> AdmissionWarning:
     """Return the warning that an expression of a rule could not be evaluated. facts: also the container."""
     return _of_container(language, rule, words, _FIX_RULE, facts)
@@ -196,7 +169,7 @@ def env_from(language: Language, rule: str, container: str, name: str, source: s
 
 
 def _of_container(
-    language: Language, rule: str, words: Text, fix: Text, facts: Mapping[str, object]
+    language: Language, rule: str, words: Message, fix: Message, facts: Mapping[str, object]
 ) -> AdmissionWarning:
     cause = _filled(language, words, facts)
     reason = _filled(language, _IN_CONTAINER, {"container": facts["container"], "cause": cause})
@@ -240,6 +213,6 @@ def _end(language: Language, rule: str, fix: str) -> str:
     return end + (_RULE.in_language(language).format(rule=rule) if rule else "")
 
 
-def _filled(language: Language, words: Text, facts: Mapping[str, object]) -> str:
+def _filled(language: Language, words: Message, facts: Mapping[str, object]) -> str:
     """Return a text with facts, in one line."""
     return printable(words.in_language(language).format_map(facts))

@@ -16,7 +16,7 @@ from rules.kube.json_patch import ObjectError
 from rules.kube.pod import Pod
 from rules.model.decision import AdmissionRequest, NotChecked
 from rules.model.workload_kinds import EVERY, Workloads, places
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 from rules.text.similarity import Comparisons
@@ -32,46 +32,31 @@ _READ: Final = tuple(name.removeprefix(PREFIX) for name in ANNOTATIONS)
 _CORE: Final = '""'  # the core API group in YAML
 _QUANTITIES: Final = ("limits", "requests")
 
-_NO_RULE: Final = Text("no enabled rule for resource {name}", "没有针对资源 {name} 的已启用规则")
-_MEANT: Final = Text(" – did you mean {meant!r}?", "；是否应为 {meant!r}？")
-_UNKNOWN_ANNOTATION: Final = Text(
-    "unknown annotation {name}; known annotations: {known}", "未知注解 {name}；已知注解：{known}"
+_NO_RULE: Final = Message("no enabled rule for resource {name}")
+_NO_RULE_MEANT: Final = Message("no enabled rule for resource {name} – did you mean {meant!r}?")
+_UNKNOWN_ANNOTATION: Final = Message("unknown annotation {name}; known annotations: {known}")
+_MISSPELT: Final = Message("unknown annotation {name} – did you mean {meant}?")
+_NO_CONTAINER: Final = Message(
+    "annotation {name} is for container {container!r}, which the pod does not have"
 )
-_MISSPELT: Final = Text(
-    "unknown annotation {name} – did you mean {meant}?", "未知注解 {name}；是否应为 {meant}？"
+_LATER: Final = Message(
+    "the quantity contains {mark}, which is replaced later; the pods are checked when they are created"
 )
-_NO_CONTAINER: Final = Text(
-    "annotation {name} is for container {container!r}, which the pod does not have",
-    "注解 {name} 指定容器 {container!r}，但该 Pod 没有此容器",
+_NO_CONTAINERS: Final = Message(
+    "{kind} has no containers of its own here; what is created from it is checked"
 )
-_LATER: Final = Text(
-    "the quantity contains {mark}, which is replaced later; the pods are checked when they are created",
-    "数量中的 {mark} 稍后才会被替换；Pod 创建时会被检查",
-)
-_NO_CONTAINERS: Final = Text(
-    "{kind} has no containers of its own here; what is created from it is checked",
-    "此 {kind} 本身不含容器；由其创建的对象会被检查",
-)
-_OTHER_GROUP: Final = Text(
-    "apiVersion {version} has no known kind {kind} – did you mean {meant}?",
-    "apiVersion {version} 没有已知的类型 {kind}；是否应为 {meant}？",
-)
-_UNKNOWN_KIND: Final = Text(
+_OTHER_GROUP: Final = Message("apiVersion {version} has no known kind {kind} – did you mean {meant}?")
+_UNKNOWN_KIND: Final = Message(
     "unknown kind {kind} of API group {group!r}, but it contains a pod; to check it, write in the file of "
-    "--workloads: {line}",
-    "API 组 {group!r} 的未知类型 {kind} 中包含 Pod；若要检查，请在 --workloads 文件中写入：{line}",
+    "--workloads: {line}"
 )
-_UNKNOWN_LISTS: Final = Text(
+_UNKNOWN_LISTS: Final = Message(
     "unknown kind {kind} of API group {group!r}, but it contains a pod in a list of a list, which no path of "
-    "--workloads describes; the pods that are created from it are checked",
-    "API 组 {group!r} 的未知类型 {kind} 在嵌套列表中包含 Pod，--workloads 的路径无法描述；"
-    "由其创建的 Pod 会被检查",
+    "--workloads describes; the pods that are created from it are checked"
 )
-_UNKNOWN_SHAPE: Final = Text(
+_UNKNOWN_SHAPE: Final = Message(
     "unknown kind {kind} of API group {group!r}, but it requests {name}, in a shape that no path of "
-    "--workloads describes; the pods that are created from it are checked",
-    "API 组 {group!r} 的未知类型 {kind} 请求了 {name}，但 --workloads 的路径无法描述其结构；"
-    "由其创建的 Pod 会被检查",
+    "--workloads describes; the pods that are created from it are checked"
 )
 
 
@@ -83,7 +68,7 @@ def of_pod(policy: Policy, pod: Pod, comparisons: Comparisons) -> Iterator[NotCh
     for container in pod.users:
         for name, meant in policy.not_checked(container.names, comparisons):
             field = "limits" if name in container.limits else "requests"
-            text = Text(_NO_RULE.en + _MEANT.en, _NO_RULE.zh + _MEANT.zh) if meant else _NO_RULE
+            text = _NO_RULE_MEANT if meant else _NO_RULE
             reason = _filled(text, name=_short(name), meant=meant)
             yield NotChecked(field_path(container.resource_path(field, name)), reason)
     ours = [name for name in pod.annotations if name.startswith(PREFIX)]
@@ -93,7 +78,7 @@ def of_pod(policy: Policy, pod: Pod, comparisons: Comparisons) -> Iterator[NotCh
             yield NotChecked(field_path(pod.place("metadata", "annotations", name)), wrong)
 
 
-def _of_annotation(name: str, containers: Collection[str], comparisons: Comparisons) -> Text | None:
+def _of_annotation(name: str, containers: Collection[str], comparisons: Comparisons) -> Message | None:
     """Return what is wrong with an annotation. containers: the names of those of the pod."""
     known, dot, container = name.removeprefix(PREFIX).partition(".")
     shown = _short(name)
@@ -218,8 +203,8 @@ def _walk(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
             waiting += [((*path, key), each) for key, each in members][::-1]
 
 
-def _filled(text: Text, **facts: str) -> Text:
-    return Text(printable(text.en.format(**facts)), printable(text.zh.format(**facts)))
+def _filled(text: Message, **facts: str) -> Message:
+    return text.having(**{name: printable(value) for name, value in facts.items()})
 
 
 def _short(text: str) -> str:
@@ -229,14 +214,14 @@ def _short(text: str) -> str:
 # The mirror of a static pod: https://kubernetes.io/docs/reference/labels-annotations-taints/#kubernetes-io-config-mirror
 _MIRROR_ANNOTATION: Final = "kubernetes.io/config.mirror"
 
-_NO_PODS: Final = Text("no known kind of pods or workloads", "不是已知的 Pod 或工作负载类型")
-_UNCHECKED_UPDATE: Final = Text("an update of a kind that rules do not check", "规则不检查此类更新")
-_DELETED: Final = Text("it is being deleted", "正在被删除")
-_MIRROR: Final = Text("it mirrors a static pod, which is running", "是静态 Pod 的镜像，该静态 Pod 已在运行")
-_OWNER_CHECKED: Final = Text("its owner was checked", "其所属对象已检查")
+_NO_PODS: Final = Message("no known kind of pods or workloads")
+_UNCHECKED_UPDATE: Final = Message("an update of a kind that rules do not check")
+_DELETED: Final = Message("it is being deleted")
+_MIRROR: Final = Message("it mirrors a static pod, which is running")
+_OWNER_CHECKED: Final = Message("its owner was checked")
 
 
-def out_of_scope(workloads: Workloads, request: AdmissionRequest) -> Text | None:
+def out_of_scope(workloads: Workloads, request: AdmissionRequest) -> Message | None:
     """Return why a request is out of scope, in a few words, or None if it is in scope."""
     if request.object is None or not workloads.holds_pods(request.group, request.kind):
         return _NO_PODS
@@ -253,7 +238,7 @@ def out_of_scope(workloads: Workloads, request: AdmissionRequest) -> Text | None
     return None
 
 
-def _settled(workloads: Workloads, metadata: Mapping[str, Any], is_pod: bool) -> Text | None:
+def _settled(workloads: Workloads, metadata: Mapping[str, Any], is_pod: bool) -> Message | None:
     """Return why an object is out of scope by its metadata, or None."""
     if metadata.get("deletionTimestamp"):
         return _DELETED

@@ -48,7 +48,7 @@ from rules.nodes.devices.claims import pod_claims, used_claims
 from rules.nodes.devices.state import Claims
 from rules.nodes.inventory import Inventory
 from rules.text.bounded_cache import OverBudgetError
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.similarity import Comparisons
 
@@ -388,7 +388,7 @@ class Pipeline:
         return self._matching(rules, container, messages.NOTHING_INJECTED, applies_on_error=False)
 
     def _matching(
-        self, rules: Collection[R], container: Container, words: Text, *, applies_on_error: bool
+        self, rules: Collection[R], container: Container, words: Message, *, applies_on_error: bool
     ) -> list[R]:
         """Return the rules that match a container. words: of the warning for a condition that fails."""
         found: list[R] = []

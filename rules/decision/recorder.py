@@ -21,7 +21,7 @@ from rules.model.rule import (
     InjectionRule,
     ResourceRule,
 )
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 DecidingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
 # What keeps a rule from applying: a part of its match, a condition that failed, an exemption.
@@ -59,7 +59,7 @@ class DecisionRecorder:
         self._defaulted: list[str] = []
         self._declared: dict[str, list[str]] = {}
         self._affinity = False
-        self.notes: tuple[Text, ...] = ()
+        self.notes: tuple[Message, ...] = ()
 
     def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
         """Record that a rule applies to a container, or what keeps it from that; it may come up again."""
@@ -82,7 +82,7 @@ class DecisionRecorder:
         if requirements.declared:
             self._declared[container.name] = list(requirements.declared)
 
-    def record_notes(self, notes: tuple[Text, ...]) -> None:
+    def record_notes(self, notes: tuple[Message, ...]) -> None:
         """Record why the containers run on the compatible nodes, if that is not plain."""
         self.notes = notes
 

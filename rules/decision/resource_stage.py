@@ -23,7 +23,7 @@ from rules.model.rule import (
     Validation,
 )
 from rules.nodes.gpu_resources import gpu_resource, gpu_resources
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import field_path
 
 # Fields of `resources` in the order of validation.
@@ -229,7 +229,7 @@ class _ContainerCheck:
         words: messages.Words,
         *,
         action: Action | None = None,
-        fix: Text | None = None,
+        fix: Message | None = None,
         **found: object,
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
@@ -293,7 +293,7 @@ class _ContainerCheck:
         facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name, "path": path}
         fix = messages.OWN_FIX if own_fix else None
-        said = messages.violation(self._language, messages.VARIABLE, Text(), facts, fix)
+        said = messages.violation(self._language, messages.VARIABLE, Message(), facts, fix)
         self.violations.append(Violation(self._rule.name, validation.action, path, *said, self._language))
         return True
 
@@ -319,7 +319,7 @@ class _ContainerCheck:
         words: messages.Words,
         *,
         action: Action | None = None,
-        fix: Text | None = None,
+        fix: Message | None = None,
         **found: object,
     ) -> None:
         """Add a violation of the value `found`, which is suggested in the unit of the resource, if known."""

@@ -20,7 +20,7 @@ from rules.model.rule import Action
 from rules.model.workload_kinds import FoundPod
 from rules.nodes.node_selector import expressions_of, required_terms
 from rules.text.bounded_cache import OverBudgetError
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import field_path
 
 # Steps to evaluate the different requirements of one object, for each rule that evaluates them: one takes 1
@@ -41,7 +41,7 @@ MOST_READ: Final = 10_000
 class _Item(NamedTuple):
     """Something that is counted. cost: microseconds that one takes at most."""
 
-    what: Text
+    what: Message
     cost: int
 
     @property
@@ -51,50 +51,42 @@ class _Item(NamedTuple):
 
 
 # A denial has a table of all kinds of nodes.
-TEMPLATE: Final = _Item(Text("pods or pod templates", "Pod 或 Pod 模板"), 900)
+TEMPLATE: Final = _Item(Message("pods or pod templates"), 900)
 # It is compared with each rule; what its requirements cost is counted when they are read.
-CONTAINER: Final = _Item(Text("containers that request accelerators", "请求加速器的容器"), 100)
+CONTAINER: Final = _Item(Message("containers that request accelerators"), 100)
 # A name is looked up in rules and nodes; a denial repeats it, with up to eight others that it excludes.
-RESOURCE: Final = _Item(Text("resources of containers", "容器资源"), 100)
+RESOURCE: Final = _Item(Message("resources of containers"), 100)
 # A term is joined with each term of the required node affinity.
-TERM: Final = _Item(Text("node selector terms", "节点选择条件"), 60)
+TERM: Final = _Item(Message("node selector terms"), 60)
 # It is looked up in the labels of nodes, and in those of each pool that may bring nodes.
 EXPRESSION: Final = _Item(
-    Text(
-        "nodeSelector labels and node affinity expressions", "节点选择标签（nodeSelector）与节点亲和性表达式"
-    ),
+    Message("nodeSelector labels and node affinity expressions"),
     40,
 )
 # A toleration is compared with the taints of each pool that may bring nodes.
-TOLERATION: Final = _Item(Text("tolerations", "容忍（toleration）"), 80)
+TOLERATION: Final = _Item(Message("tolerations"), 80)
 # A claim has up to 32 requests of 8 alternatives.
-CLAIM: Final = _Item(Text("resource claims", "资源声明（resourceClaims）"), 1000)
-DEBUGGING: Final = _Item(Text("debugging containers", "调试容器"), 40)
+CLAIM: Final = _Item(Message("resource claims"), 1000)
+DEBUGGING: Final = _Item(Message("debugging containers"), 40)
 
-_TOO_MANY_EVALUATIONS: Final = Text(
-    f"the requirements of its containers take more than {MOST_EVALUATIONS:,} steps to evaluate on nodes, for"
+_TOO_MANY_EVALUATIONS: Final = Message(
+    "the requirements of its containers take more than {most:,} steps to evaluate on nodes, for"
     " each rule. Split it, or request fewer kinds of accelerators",
-    f"在节点上按每条规则评估其容器的要求需要超过 {MOST_EVALUATIONS:,} 步，请拆分该对象，或减少加速器的种类",
+    most=MOST_EVALUATIONS,
 )
-_TOO_LARGE: Final = Text(
-    "{kind} is too large to check: {items}, {percent} of what gpugate checks of one object. Split it",
-    "{kind} 过大，无法检查：{items}，合计为 gpugate 对单个对象检查上限的 {percent}，请拆分该对象",
+_TOO_LARGE: Final = Message(
+    "{kind} is too large to check: {items}, {percent} of what gpugate checks of one object. Split it"
 )
-_COUNTED: Final = Text("{count:,} {what} (at most {most:,})", "{count:,} 个{what}（最多 {most:,} 个）")
-_AND: Final = Text(" and ", "，")
-_TOO_MANY_READ: Final = Text(
-    "{kind} is too large to check: {count:,} {what} (at most {most:,}). Split it",
-    "{kind} 过大，无法检查：{count:,} 个{what}（最多 {most:,} 个），请拆分该对象",
+_COUNTED: Final = Message("{count:,} {what} (at most {most:,})")
+_AND: Final = Message(" and ")
+_TOO_MANY_READ: Final = Message("{kind} is too large to check: {count:,} {what} (at most {most:,}). Split it")
+_TEMPLATES: Final = Message("pod templates")
+_CONTAINERS: Final = Message("containers")
+_TOO_MANY_NAMES: Final = Message(
+    "{place} has too many resources: {count:,} names (at most {most:,} of one container). Remove some"
 )
-_TEMPLATES: Final = Text("pod templates", "Pod 模板")
-_CONTAINERS: Final = Text("containers", "容器")
-_TOO_MANY_NAMES: Final = Text(
-    "{place} has too many resources: {count:,} names (at most {most:,} of one container). Remove some",
-    "{place} 的资源过多：{count:,} 个名称（每个容器最多 {most:,} 个），请删除一部分",
-)
-_TOO_LONG_NAME: Final = Text(
-    "{place} has a resource with a name of {count:,} characters (at most {most:,}). Shorten it",
-    "{place} 有一个资源名长达 {count:,} 个字符（最多 {most:,} 个），请缩短",
+_TOO_LONG_NAME: Final = Message(
+    "{place} has a resource with a name of {count:,} characters (at most {most:,}). Shorten it"
 )
 
 

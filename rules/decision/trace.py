@@ -30,54 +30,37 @@ from rules.model.rule import Exemption, InjectionAction, InjectionRule, Resource
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.inventory import Inventory
 from rules.text.glob import glob_text
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import Path, field_path
 
-_NO_CUDA: Final = Text("CUDA version: unknown", "CUDA 版本：未知")
-_NONE_NEEDED: Final = Text("no CUDA: the image is known to hold none", "无需 CUDA：已知镜像不含 CUDA")
-_RUNTIME: Final = Text(
-    "container runtime in mode {mode}, by {source} (nodes: {count})",
-    "容器运行时的模式为 {mode}，依据：{source}（节点数：{count}）",
-)
-_RUNTIME_UNKNOWN: Final = Text(
-    "container runtime in an unknown mode (nodes: {count})", "容器运行时的模式未知（节点数：{count}）"
-)
-_START: Final = Text("a driver that {variable} admits: {origin}", "满足 {variable} 的驱动：{origin}")
-_CUDA: Final = Text("CUDA {version}: {origin}", "CUDA {version}：{origin}")
-_COMPUTE: Final = Text("compute capability {minimum}: {origin}", "计算能力 {minimum}：{origin}")
-_MEMORY: Final = Text("GPU memory {amount}: {origin}", "显存 {amount}：{origin}")
-_PLATFORMS: Final = Text("CPU architecture {names}: {origin}", "CPU 架构 {names}：{origin}")
-_SIGNED: Final = Text("names the rules that changed the pod", "列出修改了该 Pod 的规则")
-_AFFINITY: Final = Text("only nodes that are compatible with {names}", "仅与 {names} 兼容的节点")
-_INJECTED: Final = Text("injected", "已注入")
-_FOLLOWS: Final = Text("follows the limit", "与 limits 相同")
-_DEFAULT: Final = Text("default", "默认值")
-_NOT_SET: Final = Text(
-    "{what} is not set: rule {other} applies first and sets another value",
-    "未设置 {what}：规则 {other} 先应用，并设置了另一个值",
-)
-_REPLACED: Final = Text(
-    "{what} is replaced: rule {other} overrides it", "{what} 被替换：规则 {other} 覆盖了它"
-)
-_UNTIL: Final = Text("{name} until {until}: {reason}", "{name}，至 {until}：{reason}")
-_ERROR: Final = Text("a condition cannot be evaluated: {error}", "无法计算条件：{error}")
-_FALSE: Final = Text("condition is false: {source}", "条件为假：{source}")
-_IMAGE: Final = Text("image {image} does not match {globs}", "镜像 {image} 与 {globs} 不匹配")
-_NAMESPACE_EXCLUDED: Final = Text(
-    "namespace {namespace} is excluded by {globs}", "命名空间 {namespace} 被 {globs} 排除"
-)
-_NAMESPACE: Final = Text(
-    "namespace {namespace} does not match {globs}", "命名空间 {namespace} 与 {globs} 不匹配"
-)
-_LABEL: Final = Text(
-    "podSelector: label {key} {found}, expected {expected}",
-    "podSelector：标签 {key} {found}，要求 {expected}",
-)
-_IS: Final = Text("is {value!r}", "为 {value!r}")
-_ABSENT: Final = Text("is absent", "不存在")
-_DISABLED: Final = Text("disabled by its label", "被其标签停用")
-_GROUP: Final = Text("group {group} is not used", "未使用资源组 {group}")
-_RESOURCES: Final = Text("requests none of {names}", "未申请 {names}")
+_NO_CUDA: Final = Message("CUDA version: unknown")
+_NONE_NEEDED: Final = Message("no CUDA: the image is known to hold none")
+_RUNTIME: Final = Message("container runtime in mode {mode}, by {source} (nodes: {count})")
+_RUNTIME_UNKNOWN: Final = Message("container runtime in an unknown mode (nodes: {count})")
+_START: Final = Message("a driver that {variable} admits: {origin}")
+_CUDA: Final = Message("CUDA {version}: {origin}")
+_COMPUTE: Final = Message("compute capability {minimum}: {origin}")
+_MEMORY: Final = Message("GPU memory {amount}: {origin}")
+_PLATFORMS: Final = Message("CPU architecture {names}: {origin}")
+_SIGNED: Final = Message("names the rules that changed the pod")
+_AFFINITY: Final = Message("only nodes that are compatible with {names}")
+_INJECTED: Final = Message("injected")
+_FOLLOWS: Final = Message("follows the limit")
+_DEFAULT: Final = Message("default")
+_NOT_SET: Final = Message("{what} is not set: rule {other} applies first and sets another value")
+_REPLACED: Final = Message("{what} is replaced: rule {other} overrides it")
+_UNTIL: Final = Message("{name} until {until}: {reason}")
+_ERROR: Final = Message("a condition cannot be evaluated: {error}")
+_FALSE: Final = Message("condition is false: {source}")
+_IMAGE: Final = Message("image {image} does not match {globs}")
+_NAMESPACE_EXCLUDED: Final = Message("namespace {namespace} is excluded by {globs}")
+_NAMESPACE: Final = Message("namespace {namespace} does not match {globs}")
+_LABEL: Final = Message("podSelector: label {key} {found}, expected {expected}")
+_IS: Final = Message("is {value!r}")
+_ABSENT: Final = Message("is absent")
+_DISABLED: Final = Message("disabled by its label")
+_GROUP: Final = Message("group {group} is not used")
+_RESOURCES: Final = Message("requests none of {names}")
 # A container, and a rule by its name.
 _Key: TypeAlias = tuple[Container, str]
 
@@ -251,14 +234,14 @@ class TraceRecorder(DecisionRecorder):
 
     def _runtimes_of(self, required: RuleRequirement) -> list[str]:
         """Return each mode of the container runtime that is assumed, with its nodes."""
-        sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Text]]()
+        sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Message]]()
         for each in self._inventory.classes(self._inventory.everything, sharing.labels):
             if each.capabilities.product or each.capabilities.cuda:
                 runtime = sharing.runtime(required.requirements, each.capabilities)
                 counts[runtime.mode, runtime.source] += each.members.bit_count()
         return [
             self._say(_RUNTIME, mode=mode.value, source=source.in_language(self._language), count=count)
-            if source != Text()
+            if source != Message()
             else self._say(_RUNTIME_UNKNOWN, count=count)
             for (mode, source), count in counts.items()
         ]
@@ -384,8 +367,8 @@ class TraceRecorder(DecisionRecorder):
             why = self._say(_RESOURCES, names=", ".join(rule.match.resources))
         return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, why)
 
-    def _say(self, words: Text, **facts: object) -> str:
-        return words.in_language(self._language).format(**facts)
+    def _say(self, words: Message, **facts: object) -> str:
+        return words.having(**facts).in_language(self._language)
 
 
 def _has_matched(evaluation: RuleEvaluation | None) -> bool:

@@ -12,7 +12,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, driver_of, without_slice
 from rules.schema.errors import Code
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from rules.text.paths import Path
@@ -30,14 +30,17 @@ class ProfileDifference(NamedTuple):
     reported: str
     nodes: int
 
-    def message(self, inventory: Inventory) -> Text:
+    def message(self, inventory: Inventory) -> Message:
         """Return what differs, with the first of the nodes and their number."""
         node, count = min(inventory.names(self.nodes)), self.nodes.bit_count()
-        return Text(
-            f"{self.fact} is {self.stated} here, but {self.reported} on present nodes "
-            f"({node!r}, {count} in all); correct the profile, or the labels in its match",
-            f"此处 {self.fact} 为 {self.stated}，现有节点上为 {self.reported}"
-            f"（例如 {node!r}，共 {count} 个）；请更正该配置，或其 match 中的标签",
+        return Message(
+            "{fact} is {stated} here, but {reported} on present nodes "
+            "({node!r}, {count} in all); correct the profile, or the labels in its match",
+            fact=self.fact,
+            stated=self.stated,
+            reported=self.reported,
+            node=node,
+            count=count,
         )
 
 
@@ -97,41 +100,40 @@ def _same_product(one: str, other: str) -> bool:
     return one == other or (models[0] is not None and models[0] == models[1])
 
 
-def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Text]]:
+def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message]]:
     """Yield (path, code, message) for a profile alone."""
     found = profile.capabilities
     if found.product is None and found.cuda is None:
-        message = Text(
+        message = Message(
             "neither product nor cuda is stated, so it is unknown which images run on these nodes; "
-            "set offers.product and offers.cuda",
-            "未填写 product 和 cuda，因此无法判断哪些镜像能在这些节点上运行；"
-            "请设置 offers.product 和 offers.cuda",
+            "set offers.product and offers.cuda"
         )
         yield ("offers",), Code.NOTHING_KNOWN, message
     of_product = capability_of(found.product) if found.product else None
     if of_product and found.compute_capability and of_product != found.compute_capability:
         stated = _dotted(found.compute_capability)
-        message = Text(
-            f"{found.product} has compute capability {of_product}, not {stated}; "
-            f'write "{of_product}", or correct the product',
-            f"{found.product} 的计算能力为 {of_product}，而不是 {stated}；"
-            f'请改为 "{of_product}"，或更正产品名',
+        message = Message(
+            "{product} has compute capability {of_product}, not {stated}; "
+            'write "{of_product}", or correct the product',
+            product=found.product,
+            of_product=of_product,
+            stated=stated,
         )
         yield ("offers", "computeCapability"), Code.CONTRADICTION, message
     driver = driver_of(found)
     of_driver = cuda_of_branch(driver.branch) if driver else None
     if of_driver and of_driver.certain and found.cuda and of_driver.value != found.cuda:
         stated = _dotted(found.cuda)
-        message = Text(
-            f"driver {driver} has CUDA {of_driver.value}, not {stated}; "
-            f'write "{of_driver.value}", or correct the driver',
-            f"驱动 {driver} 对应 CUDA {of_driver.value}，而不是 {stated}；"
-            f'请改为 "{of_driver.value}"，或更正驱动版本',
+        message = Message(
+            'driver {driver} has CUDA {cuda}, not {stated}; write "{cuda}", or correct the driver',
+            driver=driver,
+            cuda=of_driver.value,
+            stated=stated,
         )
         yield ("offers", "cuda"), Code.CONTRADICTION, message
 
 
-def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[NodeProfile, Text]]:
+def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[NodeProfile, Message]]:
     """Yield each enabled profile, with the message, that has the labels of another but offers something else.
 
     Linear in the number of profiles.
@@ -146,11 +148,11 @@ def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[No
             *((first, each) for each in differing[:1]),
             *((each, first) for each in differing),
         ):
-            message = Text(
-                f"{other.name} ({other.location}) has the same labelsAtCreation, but offers something else: "
+            message = Message(
+                "{name} ({location}) has the same labelsAtCreation, but offers something else: "
                 "a pod cannot choose between them; add a label that differs",
-                f"{other.name}（{other.location}）的 labelsAtCreation 相同，但 offers 不同："
-                "Pod 无法在两者之间选择；请添加一个不同的标签",
+                name=other.name,
+                location=other.location,
             )
             yield profile, message
 

@@ -27,7 +27,7 @@ from rules.model.rule import (
 )
 from rules.schema.errors import Code
 from rules.text.glob import covers, glob_text
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from rules.text.paths import Path
@@ -35,16 +35,16 @@ if TYPE_CHECKING:
 # A repository name is in lower case, so after a `/` there are no capitals before the tag.
 # Source: https://github.com/distribution/reference/blob/main/reference.go
 _INVALID_IN_IMAGE: Final = (
-    (re.compile(r"\w+://"), Text("an image reference has no scheme", "镜像引用不带协议")),
+    (re.compile(r"\w+://"), Message("an image reference has no scheme")),
     (
         re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII),
-        Text("an image reference cannot contain {found!r}", "镜像引用不能包含 {found!r}"),
+        Message("an image reference cannot contain {found!r}"),
     ),
-    (re.compile(r"/[^:@*?]*[A-Z]"), Text("a repository name is in lower case", "仓库名使用小写字母")),
+    (re.compile(r"/[^:@*?]*[A-Z]"), Message("a repository name is in lower case")),
 )
-# A range that a message states: `1 to 8`, `1 到 8`. Numbers with more digits are no int64.
-_RANGE: Final = re.compile(r"(\d{1,18}) ?(?:to|到|至|-|–|~) ?(\d{1,18})", re.ASCII)
-_IS_FALSE: Final = Text("is false", "为假")
+# A range that a message states: `1 to 8`, also in Chinese. Numbers with more digits are no int64.
+_RANGE: Final = re.compile(r"(\d{1,18}) ?(?:to|\u5230|\u81f3|-|–|~) ?(\d{1,18})", re.ASCII)
+_IS_FALSE: Final = Message("is false")
 _INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
@@ -54,7 +54,7 @@ class LintWarning(NamedTuple):
     rule: str
     path: Path
     code: Code
-    message: Text
+    message: Message
 
 
 def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
@@ -74,34 +74,25 @@ def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
         yield LintWarning(rule.name, path, code, message)
 
 
-_Found = Iterator[tuple["Path", Code, Text]]
+_Found = Iterator[tuple["Path", Code, Message]]
 
 
 def _resource(rule: ResourceRule) -> _Found:
     if rule.limits is LimitsPolicy.DISABLED and rule.requests is RequestsPolicy.REQUIRED:
         # https://kubernetes.io/docs/tasks/configure-pod-container/extended-resource/
-        message = Text(
-            "a request of an extended resource requires an equal limit, but limits is disabled; require both",
-            "扩展资源的 requests 必须有相等的 limits，但 limits 为 disabled；请将两者都设为 required",
+        message = Message(
+            "a request of an extended resource requires an equal limit, but limits is disabled; require both"
         )
         yield ("data", "requests"), Code.NEVER_SATISFIED, message
     elif rule.limits is LimitsPolicy.DISABLED and rule.default:
-        message = Text(
-            "is never injected, because limits is disabled; remove it, or make limits optional",
-            "不会被注入，因为 limits 为 disabled；请删除它，或将 limits 设为 optional",
-        )
+        message = Message("is never injected, because limits is disabled; remove it, or make limits optional")
         yield ("data", "defaultValue"), Code.NO_EFFECT, message
     if not rule.key_pattern and rule.key in rule.excludes:
-        message = Text(
-            f"{rule.key!r} is the rule's own key; remove it", f"{rule.key!r} 是该规则自身的 key；请删除"
-        )
+        message = Message("{key!r} is the rule's own key; remove it", key=rule.key)
         yield ("data", "excludeResources"), Code.NO_EFFECT, message
     for name in rule.excludes:
         if not is_resource(name):
-            message = Text(
-                f"{name!r} is not a valid resource name; separate names with commas",
-                f"{name!r} 不是有效的资源名；请用逗号分隔各名称",
-            )
+            message = Message("{name!r} is not a valid resource name; separate names with commas", name=name)
             yield ("data", "excludeResources"), Code.NEVER_MATCHES, message
     yield from _messages(rule)
     if not rule.default:
@@ -111,9 +102,11 @@ def _resource(rule: ResourceRule) -> _Found:
             continue
         if why := _fails(validation.expression, {"value": number(rule.default)}):
             source = validation.expression.source
-            message = Text(
-                f"the rule's own validation {why.en} for the default {rule.default!r}: {source}",
-                f"对于默认值 {rule.default!r}，该规则自身的校验{why.zh}：{source}",
+            message = Message(
+                "the rule's own validation {why} for the default {default!r}: {source}",
+                why=why,
+                default=rule.default,
+                source=source,
             )
             yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message
 
@@ -128,56 +121,49 @@ def _messages(rule: ResourceRule) -> _Found:
         for outside in (low - 1, high + 1):
             if outside >= 0 and not _fails(validation.expression, {"value": outside}):
                 source = validation.expression.source
-                message = Text(
-                    f"the message says {stated[0]}, but {outside} passes: {source}; "
-                    f"write value >= {low} && value <= {high}",
-                    f"消息说明为 {stated[0]}，但 {outside} 可以通过：{source}；"
-                    f"请写成 value >= {low} && value <= {high}",
+                message = Message(
+                    "the message says {stated}, but {outside} passes: {source}; "
+                    "write value >= {low} && value <= {high}",
+                    stated=stated[0],
+                    outside=outside,
+                    source=source,
+                    low=low,
+                    high=high,
                 )
                 yield ("data", "validations", index), Code.CONTRADICTION, message
                 break
 
 
-def _fails(expression: Expression, values: Mapping[str, Any]) -> Text | None:
+def _fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
     """Return how an expression fails for values, or None if it is true."""
     try:
         return None if expression(values) else _IS_FALSE
     except ExpressionError as error:
-        return Text(f"fails ({error})", f"出错（{error.text.zh or error}）")
+        return Message("fails ({error})", error=error.text)
 
 
 def _match(match: Match, prefix: Path) -> _Found:
     for index, pattern in enumerate(match.images):
         if why := _invalid_image(glob_text(pattern)):
             text = glob_text(pattern)
-            message = Text(f"{text!r} matches no image: {why.en}", f"{text!r} 不匹配任何镜像：{why.zh}")
+            message = Message("{text!r} matches no image: {why}", text=text, why=why)
             yield (*prefix, "images", index), Code.NEVER_MATCHES, message
     for index, pattern in enumerate(match.include):
         if _INVALID_IN_NAMESPACE.search(text := glob_text(pattern)):
-            message = Text(
-                f"{text!r} matches no namespace: names consist of a-z, 0-9 and -",
-                f"{text!r} 不匹配任何命名空间：名称由 a-z、0-9 和 - 组成",
-            )
+            message = Message("{text!r} matches no namespace: names consist of a-z, 0-9 and -", text=text)
             yield (*prefix, "namespaces", "include", index), Code.NEVER_MATCHES, message
     if match.include and all(any(covers(out, inside) for out in match.exclude) for inside in match.include):
-        message = Text(
-            "every included namespace is also excluded; remove one of them",
-            "include 中的每个命名空间也被 exclude 排除；请删除其中之一",
-        )
+        message = Message("every included namespace is also excluded; remove one of them")
         yield (*prefix, "namespaces"), Code.NEVER_MATCHES, message
     elif any(glob_text(pattern).strip("*") == "" for pattern in match.exclude):
-        message = Text("every namespace is excluded", "所有命名空间都被排除")
+        message = Message("every namespace is excluded")
         yield (*prefix, "namespaces"), Code.NEVER_MATCHES, message
     for key in contradictions(match.selector):
-        message = Text(
-            f"the requirements for label {key!r} contradict each other", f"对标签 {key!r} 的要求相互矛盾"
-        )
+        message = Message("the requirements for label {key!r} contradict each other", key=key)
         yield (*prefix, "podSelector"), Code.NEVER_MATCHES, message
     for index, condition in enumerate(match.conditions):
         if not condition.variables and (why := _fails(condition, {})):
-            message = Text(
-                f"{condition.source} {why.en} for every container", f"{condition.source} 对每个容器都{why.zh}"
-            )
+            message = Message("{source} {why} for every container", source=condition.source, why=why)
             yield (*prefix, "conditions", index), Code.NEVER_MATCHES, message
 
 
@@ -200,9 +186,9 @@ def _contradict(key: str, terms: list[SelectorTerm]) -> bool:
     return bool(sets) and not set.intersection(*sets) - excluded
 
 
-def _invalid_image(text: str) -> Text | None:
+def _invalid_image(text: str) -> Message | None:
     """Return why no image reference matches a glob, or None."""
     for pattern, why in _INVALID_IN_IMAGE:
         if found := pattern.search(text):
-            return Text(why.en.format(found=found[0]), why.zh.format(found=found[0]))
+            return why.having(found=found[0])
     return None

@@ -37,7 +37,7 @@ from rules.schema.config_map import DEFAULT_NAMESPACE, Loaded, Source
 from rules.schema.errors import Code, RuleError, did_you_mean, suggested
 from rules.schema.loader import also_used, load_placed
 from rules.text.glob import covers, glob, glob_text, is_glob, overlap
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
@@ -51,11 +51,11 @@ _MIN_SIMILARITY: Final = 0.85
 # The key of a built-in resource rule, in its file.
 _KEY: Final = re.compile(r"^  key: (\S+)$", re.MULTILINE)
 _NO_RULES: Final = RuleSet()
-_OVERRIDES: Final = Text("overrides this rule", "后者覆盖该规则")
+_OVERRIDES: Final = Message("overrides this rule")
 # By whether the other rule is a resource rule.
 _FIRST: Final = (
-    Text("comes first by name", "后者按名称排序在前"),
-    Text("applies first, as a resource rule", "后者是资源规则，先应用"),
+    Message("comes first by name"),
+    Message("applies first, as a resource rule"),
 )
 
 
@@ -143,11 +143,12 @@ def _partially_enabled(
     for rule in members if enabled else ():
         if not rule.enabled and rule.key not in active:
             others = ", ".join(enabled)
-            message = Text(
-                f"partially enabled group {group!r}: this rule is disabled, {others} enabled, so {rule.key} "
+            message = Message(
+                "partially enabled group {group!r}: this rule is disabled, {others} enabled, so {key} "
                 "is not checked; enable or disable the whole group, or use another group",
-                f"资源组 {group!r} 仅部分启用：该规则已停用，{others} 已启用，因此不检查 {rule.key}；"
-                "请启用或停用整个资源组，或使用另一个资源组",
+                group=group,
+                others=others,
+                key=rule.key,
             )
             yield LintWarning(rule.name, ("metadata", "labels"), Code.HALF_GROUP, message)
 
@@ -158,12 +159,13 @@ def _self_excluding(members: list[ResourceRule]) -> Iterator[LintWarning]:
     for rule in members if required else ():
         for other in required:
             if rule.enabled and other.key != rule.key and rule.excludes.find(other.key):
-                message = Text(
-                    f"self-excluding group: excludes {other.key}, which rule {other.name} requires in every "
-                    f"container of the group, so no container can use {rule.key}; "
-                    f"make {other.key} optional, without a default",
-                    f"资源组自相排斥：排除了 {other.key}，而规则 {other.name} 要求组内每个容器都有它，"
-                    f"因此没有容器能使用 {rule.key}；请将 {other.key} 设为 optional，且不设默认值",
+                message = Message(
+                    "self-excluding group: excludes {key}, which rule {name} requires in every "
+                    "container of the group, so no container can use {rule_key}; "
+                    "make {key} optional, without a default",
+                    key=other.key,
+                    name=other.name,
+                    rule_key=rule.key,
                 )
                 yield LintWarning(rule.name, ("data", "excludeResources"), Code.NEVER_SATISFIED, message)
 
@@ -190,7 +192,7 @@ def _untested_keys(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWar
                 yield LintWarning(each.name, ("match", "conditions"), Code.UNTESTED_KEY, message)
 
 
-def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> Iterator[Text]:
+def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> Iterator[Message]:
     """Yield a message for each key that expressions look up and none of them tests.
 
     resources: those that each container has to which the expressions apply.
@@ -200,9 +202,10 @@ def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> It
     lookups = dict.fromkeys(each for expression in expressions for each in sorted(expression.lookups))
     for name, key in lookups:
         if (name, key) not in tested:
-            yield Text(
-                f"cannot be evaluated for a pod without {name}['{key}']; write '{key}' in {name} && …",
-                f"对于没有 {name}['{key}'] 的 Pod 无法求值；请写成 '{key}' in {name} && …",
+            yield Message(
+                "cannot be evaluated for a pod without {name}['{key}']; write '{key}' in {name} && …",
+                name=name,
+                key=key,
             )
 
 
@@ -218,7 +221,7 @@ def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]
                 if _built_in_resources().find(resource):  # its rule is not in force, or not yet
                     break
                 near = did_you_mean(key)
-                message = Text(f"no rule for {resource!r}{near.en}", f"没有针对 {resource!r} 的规则{near.zh}")
+                message = Message("no rule for {resource!r}{near}", resource=resource, near=near)
                 yield LintWarning(name, path, Code.MISSPELT_RESOURCE, message)
                 break
 
@@ -281,10 +284,11 @@ def _missing_volumes(rules: Iterable[InjectionRule]) -> Iterator[LintWarning]:
         for index, mount in enumerate(rule.inject.volume_mounts):
             if mount["name"] not in injected:
                 name, near = mount["name"], suggested(mount["name"], injected)
-                message = Text(
-                    f"no rule injects a volume {name!r}{near.en}; "
+                message = Message(
+                    "no rule injects a volume {name!r}{near}; "
                     "add it to volumes, otherwise pods without it are denied",
-                    f"没有规则注入卷 {name!r}{near.zh}；请将它加入 volumes，否则没有该卷的 Pod 会被拒绝",
+                    name=name,
+                    near=near,
                 )
                 yield LintWarning(
                     rule.name, ("inject", "volumeMounts", index, "name"), Code.MISSING_VOLUME, message
@@ -332,12 +336,14 @@ def _conflicting_values(rules: RuleSet, checked: Collection[str]) -> Iterator[Li
             used, unused = (second, first) if second.overrides else (first, second)
             if not _wider(unused.match, used.match):
                 why = _OVERRIDES if second.overrides else _FIRST[isinstance(first.rule, ResourceRule)]
-                message = Text(
-                    f"conflicting values: {name} has another value in {used.rule.name} "
-                    f"({used.rule.location}), which {why.en}; this value is not used if both match; "
+                message = Message(
+                    "conflicting values: {name} has another value in {rule_name} "
+                    "({location}), which {why}; this value is not used if both match; "
                     "narrow one of the matches",
-                    f"值冲突：{name} 在 {used.rule.name}（{used.rule.location}）中有另一个值，{why.zh}；"
-                    "两者都匹配时不使用此处的值；请缩小其中一个 match 的范围",
+                    name=name,
+                    rule_name=used.rule.name,
+                    location=used.rule.location,
+                    why=why,
                 )
                 yield LintWarning(unused.rule.name, unused.setting.path, Code.COMPETING_VALUES, message)
 
@@ -421,34 +427,30 @@ def _exemption(exemption: Exemption, rules: RuleSet, now: float) -> Iterator[Lin
     if not exemption.enabled:
         return
     if exemption.expires <= now:
-        message = Text(
-            f"expired at {exemption.until} and has no effect; renew or remove it",
-            f"已于 {exemption.until} 过期，不再生效；请续期或删除",
-        )
+        message = Message("expired at {until} and has no effect; renew or remove it", until=exemption.until)
         yield LintWarning(exemption.name, ("expires",), Code.EXPIRED, message)
     names = [rule.name for rule in rules if not isinstance(rule, Exemption)]
     for index, name in enumerate(exemption.rules):
         if not exempted(replace(exemption, rules=(name,)), rules):
             near = suggested(name, names)
-            message = Text(
-                f"{name!r} does not match any rule{near.en}; lint exemptions together with their rules",
-                f"{name!r} 不匹配任何规则{near.zh}；请将豁免与其规则一起检查",
+            message = Message(
+                "{name!r} does not match any rule{near}; lint exemptions together with their rules",
+                name=name,
+                near=near,
             )
             yield LintWarning(exemption.name, ("rules", index), Code.EXEMPTS_NOTHING, message)
     match = exemption.match
     if not (match.include or match.exclude or match.selector or exemption.service_accounts):
-        message = Text(
-            "exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules",
-            "豁免所有 Pod；请设置 namespaces、podSelector 或 serviceAccounts，或停用这些规则",
+        message = Message(
+            "exempts every pod; set namespaces, podSelector or serviceAccounts, or disable the rules"
         )
         yield LintWarning(exemption.name, ("rules",), Code.EXEMPTS_EVERYONE, message)
     elif (match.selector or exemption.service_accounts) and not any(
         glob_text(pattern).strip("*") for pattern in match.include
     ):
         which = "podSelector" if match.selector else "serviceAccounts"
-        message = Text(
+        message = Message(
             "any tenant can claim this exemption: who creates a pod chooses its labels and service account; "
-            "add namespaces.include",
-            "任何租户都可以取得该豁免：创建 Pod 的人可以选择其标签和服务账号；请添加 namespaces.include",
+            "add namespaces.include"
         )
         yield LintWarning(exemption.name, (which,), Code.EXEMPTS_ANY_TENANT, message)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 
 
 class Certainty(StrEnum):
@@ -25,7 +25,7 @@ class Certainty(StrEnum):
 
 
 _WORDS: Final = {
-    Certainty.CERTAIN: Text("certain", "确定"),
-    Certainty.LIKELY: Text("likely", "可能"),
-    Certainty.UNKNOWN: Text("unknown", "未知"),
+    Certainty.CERTAIN: Message("certain"),
+    Certainty.LIKELY: Message("likely"),
+    Certainty.UNKNOWN: Message("unknown"),
 }

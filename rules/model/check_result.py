@@ -8,9 +8,9 @@ from enum import IntEnum
 from typing import Final
 
 from rules.cuda.tables import cuda_error
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
-_NO_TEXT: Final = Text()
+_NO_TEXT: Final = Message()
 
 
 class Level(IntEnum):
@@ -33,18 +33,18 @@ class CheckResult:
     """
 
     level: Level
-    reason: Text
-    remedy: Text = _NO_TEXT
+    reason: Message
+    remedy: Message = _NO_TEXT
     code: int = 0
-    origin: Text = _NO_TEXT
+    origin: Message = _NO_TEXT
     setting: str = ""
     warns: bool = True
     # Reason and error; a result is made once and shown often.
-    summary: Text = field(init=False, repr=False, compare=False)
+    summary: Message = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         error = self.error
-        summary = Text(f"{self.reason.en}: {error}", f"{self.reason.zh}：{error}") if error else self.reason
+        summary = Message("{reason}: {error}", reason=self.reason, error=error) if error else self.reason
         object.__setattr__(self, "summary", summary)
 
     @property

@@ -11,14 +11,14 @@ from typing import Any, Final, NamedTuple
 from rules.kube.json_patch import Operation
 from rules.model.certainty import Certainty
 from rules.model.rule import Action
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
 CAP_ANNOTATION: Final = "enforcement-action"
 # Characters of the place in a malformed object: with four bytes each, a warning of the API server holds them.
 _MAX_DETAIL: Final = 1000
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
-_FIX: Final = Text("{reason}; {fix}", "{reason}；{fix}")
+_FIX: Final = Message("{reason}; {fix}")
 
 
 def with_fix(reason: str, fix: str, language: Language) -> str:
@@ -70,19 +70,17 @@ class NotChecked(NamedTuple):
     """A part of an object that was not checked. path: as Kubernetes prints it, empty for the whole object."""
 
     path: str
-    reason: Text
+    reason: Message
 
 
 # The reason of what is checked on nodes, if none is known.
-NO_NODES: Final = Text(
-    "CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)",
-    "未检查 CUDA 兼容性：没有指定节点（请使用 --nodes FILE 或 --context NAME）",
+NO_NODES: Final = Message(
+    "CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"
 )
 # The reason of an image of which nothing says what it needs.
-UNKNOWN_CUDA: Final = Text(
+UNKNOWN_CUDA: Final = Message(
     "the CUDA version of this image is unknown; set annotation gpugate.dev/cuda-version, or use an "
-    "ImageCatalog",
-    "此镜像的 CUDA 版本未知；请设置注解 gpugate.dev/cuda-version，或使用 ImageCatalog",
+    "ImageCatalog"
 )
 
 
@@ -159,7 +157,7 @@ class Decision(NamedTuple):
     audit: Mapping[str, str] = _NO_ANNOTATIONS
     rules: tuple[str, ...] = ()
     cuda_sources: tuple[str, ...] = ()
-    notes: tuple[Text, ...] = ()
+    notes: tuple[Message, ...] = ()
     declared: tuple[str, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
     withheld: Effect | None = None

@@ -11,14 +11,14 @@ from rules.model.check_result import Level
 from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode, mode_of_class
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # The first major version within which a driver runs programs of newer minor versions.
 _MINOR_VERSIONS_SINCE: Final = 11
 _DEFAULT_LABELS: Final = LabelNames()
 # Where the mode of a container runtime is from.
-_IN_POD: Final = Text("runtimeClassName of the pod", "Pod 的 runtimeClassName")
-_IN_RULE: Final = Text("containerRuntime of the rule", "规则的 containerRuntime")
+_IN_POD: Final = Message("runtimeClassName of the pod")
+_IN_RULE: Final = Message("containerRuntime of the rule")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from rules.cuda.tables import read_table
 from rules.kube.json_patch import ObjectError
 from rules.kube.pod import OtherContainer
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from rules.text.paths import Path
 
 # In a path: every member of an object or list.
@@ -53,7 +53,7 @@ class Workloads:
     paths: Mapping[Kind, tuple[Steps, ...]]
     others: Mapping[Kind, Mapping[Steps, tuple[ContainerPlace, ...]]] = field(default_factory=dict)
     wraps: Mapping[Kind, tuple[Steps, ...]] = field(default_factory=dict)
-    unchecked: Mapping[Kind, Mapping[Steps, Text]] = field(default_factory=dict)
+    unchecked: Mapping[Kind, Mapping[Steps, Message]] = field(default_factory=dict)
     templates: frozenset[Kind] = frozenset()
     placeholders: Mapping[Kind, str] = field(default_factory=dict)
     _incomplete: frozenset[Kind] = field(init=False, repr=False, compare=False)

@@ -10,7 +10,7 @@ from functools import cache
 from typing import Final, NamedTuple
 
 from rules.cuda.tables import read_table
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class RuntimeMode(Enum):
@@ -36,9 +36,9 @@ class ContainerRuntime(NamedTuple):
     mode: RuntimeMode = RuntimeMode.UNKNOWN
     loads_compat: bool | None = None
     toolkit: tuple[int, ...] = ()
-    source: Text = Text()
+    source: Message = Message()
 
-    def in_mode(self, mode: RuntimeMode, source: Text) -> ContainerRuntime:
+    def in_mode(self, mode: RuntimeMode, source: Message) -> ContainerRuntime:
         """Return this runtime in a mode that something else sets: a pod's RuntimeClass, or a rule.
 
         How the node loads compatibility libraries is known of its own mode only.

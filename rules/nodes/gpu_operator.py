@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.runtime_modes import AUTO, HostRuntime, mode_of, operator_names, runtime_of, toolkit_version
-from rules.text.i18n import Text
+from rules.text.i18n import Joined, Message, Text
 
 # The kind of the objects that configure GPU Operator. versions: newest first.
 GROUP: Final = "nvidia.com"
@@ -105,9 +105,8 @@ def _common(runtimes: list[ContainerRuntime]) -> ContainerRuntime:
         return UNKNOWN_RUNTIME
     first, *others = runtimes
     if any(each.mode is not first.mode for each in others):
-        sources = sorted({each.source.en for each in runtimes} - {""})
-        en, zh = " and ".join(sources), "与".join(sources)
-        return ContainerRuntime(source=Text(f"{en} contradict each other", f"{zh} 相互矛盾"))
+        sources = Joined(" and ", sorted({each.source for each in runtimes if each.source}))
+        return ContainerRuntime(source=Message("{sources} contradict each other", sources=sources))
     same = all(each.loads_compat is first.loads_compat for each in others)
     return first if same else first._replace(loads_compat=None)
 

@@ -14,7 +14,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.label_families import LabelFamily
 from rules.nodes.runtime_modes import runtime_of, toolkit_version
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -205,7 +205,7 @@ class NodeReader:
             return UNKNOWN_RUNTIME
         key = next(key for key in names.runtime_mode if key in self.labels)
         version = self._text(names.toolkit_version, implausible=lambda text: not toolkit_version(text))
-        source = Text(f"label {key}", f"标签 {key}")
+        source = Message("label {key}", key=key)
         return runtime_of(RuntimeMode(mode), toolkit_version(version or ""), source)
 
     def _text(

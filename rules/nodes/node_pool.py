@@ -6,7 +6,7 @@ from typing import Final, NamedTuple
 
 from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class AutoscalerStatus(NamedTuple):
@@ -57,7 +57,7 @@ class DeclaredPools(NamedTuple):
     pools: tuple[NodePool, ...] = ()
     listed: frozenset[str] = frozenset()
     signs: frozenset[str] = frozenset()
-    problems: tuple[Text, ...] = ()
+    problems: tuple[Message, ...] = ()
 
     @property
     def autoscaled(self) -> bool:

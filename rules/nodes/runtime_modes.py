@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import Status, read_table
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 
 # The mode that the toolkit takes by its version; the default.
 AUTO: Final = "auto"
@@ -67,7 +67,7 @@ def mode_of(configured: str, toolkit: tuple[int, ...], *, by_hook: bool = False)
 
 
 def runtime_of(
-    mode: RuntimeMode, toolkit: tuple[int, ...], source: Text, *, by_hook: bool = False
+    mode: RuntimeMode, toolkit: tuple[int, ...], source: Message, *, by_hook: bool = False
 ) -> ContainerRuntime:
     """Return the runtime of a mode and a version, with the default for compatibility libraries."""
     row = _newest("compat", toolkit, mode=mode.value, by_hook=by_hook)
@@ -147,12 +147,12 @@ def dra_runtime() -> ContainerRuntime:
     return _runtime(row, Text(row["name"]))
 
 
-def _runtime(row: Mapping[str, Any], source: Text) -> ContainerRuntime:
+def _runtime(row: Mapping[str, Any], source: Message) -> ContainerRuntime:
     version = toolkit_version(row.get("toolkit", ""))
     return ContainerRuntime(RuntimeMode(row["mode"]), row.get("compat"), version, source)
 
 
-def _source(name: str, label: str | None) -> Text:
+def _source(name: str, label: str | None) -> Message:
     if label:
-        return Text(f"{name} (label {label})", f"{name}（标签 {label}）")
-    return Text(f"{name} (osImage)", f"{name}（osImage）")
+        return Message("{name} (label {label})", name=name, label=label)
+    return Message("{name} (osImage)", name=name)

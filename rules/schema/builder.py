@@ -13,7 +13,7 @@ from rules.schema.config_map import DOCUMENT_KEY
 from rules.schema.errors import Code, RuleError, expected, kind_of, unknown_key
 from rules.schema.field_types import RuleDocument
 from rules.schema.validation_errors import schema_errors
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError
 
@@ -56,7 +56,7 @@ class RuleBuilder:
     def add_error(
         self,
         path: Path,
-        message: Text | str,
+        message: Message | str,
         document: Document | None = None,
         *,
         key: bool = False,
@@ -123,17 +123,11 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
         builder.add_error((*path, key), unknown_key(str(key), known), key=True, code=Code.UNKNOWN_KEY)
     if DOCUMENT_KEY not in data:
         if not (builder.incomplete or get_close_matches(DOCUMENT_KEY, unknown)):
-            message = Text(
-                f"required key {DOCUMENT_KEY!r} is missing: it contains the rule",
-                f"缺少必需的键 {DOCUMENT_KEY!r}：它包含规则",
-            )
+            message = Message("required key {key!r} is missing: it contains the rule", key=DOCUMENT_KEY)
             builder.add_error(path, message, key=True, code=Code.MISSING_KEY)
         return None
     if not isinstance(data[DOCUMENT_KEY], str):
-        remedy = Text(
-            f": write `{DOCUMENT_KEY}: |` and indent the rule below it",
-            f"：请写成 `{DOCUMENT_KEY}: |`，并在其下缩进写规则",
-        )
+        remedy = Message(": write `{key}: |` and indent the rule below it", key=DOCUMENT_KEY)
         message = expected(kind_of(""), kind_of(data[DOCUMENT_KEY]), remedy)
         builder.add_error((*path, DOCUMENT_KEY), message, key=True, code=Code.WRONG_TYPE)
         return None

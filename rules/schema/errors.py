@@ -7,18 +7,18 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Joined, Language, Message, Text
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Location
 
-_STRING: Final = Text("a string", "字符串")
-_BOOLEAN: Final = Text("a boolean", "布尔值")
-_NUMBER: Final = Text("a number", "数字")
-_OBJECT: Final = Text("an object", "对象")
-_LIST: Final = Text("a list", "列表")
-_NOTHING: Final = Text("nothing", "空")
-_EMPTY: Final = Text()
-_KINDS: Final[dict[type, Text]] = {
+_STRING: Final = Message("a string")
+_BOOLEAN: Final = Message("a boolean")
+_NUMBER: Final = Message("a number")
+_OBJECT: Final = Message("an object")
+_LIST: Final = Message("a list")
+_NOTHING: Final = Message("nothing")
+_EMPTY: Final = Message()
+_KINDS: Final[dict[type, Message]] = {
     str: _STRING,
     bool: _BOOLEAN,
     int: _NUMBER,
@@ -74,7 +74,7 @@ class RuleError(ValueError):
         self,
         location: Location,
         path: Path,
-        message: Text | str,
+        message: Message | str,
         rule: str = "",
         code: Code = Code.WRONG_VALUE,
     ) -> None:
@@ -100,15 +100,15 @@ class RuleError(ValueError):
         return ": ".join(filter(None, (str(self.location), self.path, self.text.in_language(language))))
 
 
-def did_you_mean(word: str) -> Text:
+def did_you_mean(word: str) -> Message:
     """Return the end of a message that suggests a word: ` – did you mean 'x'?`."""
-    return Text(f" – did you mean {word!r}?", f"；是否应为 {word!r}？")
+    return Message(" – did you mean {word!r}?", word=word)
 
 
-def suggested(word: str, known: Iterable[str]) -> Text:
+def suggested(word: str, known: Iterable[str]) -> Message:
     """Return `did_you_mean` for a misspelt word, or an empty text."""
     near = get_close_matches(word, list(known), n=1, cutoff=0.6)
-    return did_you_mean(near[0]) if near else Text()
+    return did_you_mean(near[0]) if near else Message()
 
 
 def suggestion(word: str, known: Iterable[str]) -> str:
@@ -116,47 +116,37 @@ def suggestion(word: str, known: Iterable[str]) -> str:
     return suggested(word, known).en
 
 
-def unknown_key(key: str, known: list[str]) -> Text:
+def unknown_key(key: str, known: list[str]) -> Message:
     """Return the message for an unknown key: what it may have been meant to be, else all known keys."""
     names, near = ", ".join(known), suggested(key, known)
-    return Text(
-        f"unknown key {key!r}{near.en or f'; known keys: {names}'}",
-        f"未知的键 {key!r}{near.zh or f'；已知的键：{names}'}",
-    )
+    near = near or Message("; known keys: {names}", names=names)
+    return Message("unknown key {key!r}{near}", key=key, near=near)
 
 
-def missing_key(key: str | int) -> Text:
+def missing_key(key: str | int) -> Message:
     """Return the message for a missing key."""
-    return Text(f"required key {key!r} is missing", f"缺少必需的键 {key!r}")
+    return Message("required key {key!r} is missing", key=key)
 
 
-def misplaced_key(key: str, parent: str) -> Text:
+def misplaced_key(key: str, parent: str) -> Message:
     """Return the message for a key that stands at the level of the key that should contain it."""
-    return Text(
-        f"unknown key {key!r}: it belongs below {parent!r}; indent it",
-        f"未知的键 {key!r}：它属于 {parent!r} 之下；请缩进",
-    )
+    return Message("unknown key {key!r}: it belongs below {parent!r}; indent it", key=key, parent=parent)
 
 
-def expected(what: Text | str, found: Text | str, near: Text = _EMPTY) -> Text:
+def expected(what: Message | str, found: Message | str, near: Message = _EMPTY) -> Message:
     """Return the message for a value other than the expected one. near: a suggestion."""
-    what, found = as_text(what), as_text(found)
-    words = (_spaced(each.in_language(Language.ZH)) for each in (what, found))
-    zh = "要求{}，当前为{}".format(*words)
-    return Text(f"expected {what.en}, got {found.en}{near.en}", zh + near.zh)
+    what, found = (
+        each if isinstance(each, Message) else Message("{word}", word=each) for each in (what, found)
+    )
+    return Message("expected {what}, got {found}{near}", what=what, found=found, near=near)
 
 
-def _spaced(text: str) -> str:
-    """Return a text that follows a Chinese word: with a space before a Latin letter, digit or quote."""
-    return f" {text}" if text[:1].isascii() else text
-
-
-def one_of(words: Collection[str]) -> Text:
+def one_of(words: Collection[str]) -> Message:
     """Return the expected value for a list of words."""
-    return Text(f"one of {', '.join(words)}", f"{'、'.join(words)} 之一")
+    return Message("one of {words}", words=Joined(", ", words))
 
 
-def kind_of(value: object) -> Text:
+def kind_of(value: object) -> Message:
     """Return the type of a value for a message: `a number`."""
     return _KINDS.get(type(value), _NOTHING)
 
@@ -166,11 +156,11 @@ def describe(value: object) -> str:
     return kind_of(value).en
 
 
-def reason_of(error: ValueError) -> Text:
+def reason_of(error: ValueError) -> Message:
     """Return the message of an error whose argument is a Text or an English text."""
-    return as_text(error.args[0] if error.args and isinstance(error.args[0], Text) else str(error))
+    return as_text(error.args[0] if error.args and isinstance(error.args[0], Message) else str(error))
 
 
-def as_text(message: Text | str) -> Text:
+def as_text(message: Message | str) -> Message:
     """Return a text; a str is the same in both languages."""
-    return message if isinstance(message, Text) else Text(message)
+    return message if isinstance(message, Message) else Text(message)

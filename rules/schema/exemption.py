@@ -21,7 +21,7 @@ from rules.schema.field_types import (
     build_selector,
 )
 from rules.text.glob import glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 
 _DAY_S: Final = 86_400
 _DATE: Final = r"(\d{4})-(\d{2})-(\d{2})"
@@ -44,14 +44,16 @@ def instant(text: str) -> float:
     if found is None:
         date, time = "2026-12-31", "2026-12-31T18:00:00Z"
         raise ValueError(
-            Text(
-                f"expected a date such as {date}, or a time with zone such as {time}; got {text!r}",
-                f"要求日期（例如 {date}）或带时区的时间（例如 {time}），当前为 {text!r}",
+            Message(
+                "expected a date such as {date}, or a time with zone such as {time}; got {text!r}",
+                date=date,
+                time=time,
+                text=text,
             )
         )
     year, month, day = (int(part) for part in found.groups()[:3])
     if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
-        raise ValueError(Text(f"the day does not exist: {text!r}", f"日期不存在：{text!r}"))
+        raise ValueError(Message("the day does not exist: {text!r}", text=text))
     midnight = calendar.timegm((year, month, day, 0, 0, 0))
     if found[4] is None:
         return midnight + _DAY_S

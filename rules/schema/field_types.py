@@ -33,7 +33,7 @@ from rules.kube.names import (
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
 from rules.schema.errors import expected
 from rules.text.glob import glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
 _ENV_NAME: Final = r"^[ -<>-~]+$"
@@ -62,19 +62,13 @@ class TextDocument(RuleDocument):
     zh: str = Field("", description="in Chinese; empty: as in English")
 
 
-OBJECT_NAME: Final = Text(
-    "at most 253 characters of a-z, 0-9, - and .", "最多 253 个字符，由 a-z、0-9、- 和 . 组成"
-)
-LABEL_VALUE: Final = Text(
-    "at most 63 characters of A-Z, a-z, 0-9, -, _ and .", "最多 63 个字符，由 A-Z、a-z、0-9、-、_ 和 . 组成"
-)
-_RESOURCE: Final = Text(
-    "a resource name with its domain, such as vendor.com/device", "带域名的资源名，例如 vendor.com/device"
-)
-_BOUNDED: Final = Text(", a letter or digit first and last", "，首尾为字母或数字")
-_KEYS: Final = Text("keys such as example.com/team or team", "例如 example.com/team 或 team 的键")
-_CUDA: Final = Text("a CUDA version such as '12.4'", "CUDA 版本，例如 '12.4'")
-_COMPUTE: Final = Text("a compute capability such as '8.0'", "计算能力，例如 '8.0'")
+OBJECT_NAME: Final = Message("at most 253 characters of a-z, 0-9, - and .")
+LABEL_VALUE: Final = Message("at most 63 characters of A-Z, a-z, 0-9, -, _ and .")
+_RESOURCE: Final = Message("a resource name with its domain, such as vendor.com/device")
+_BOUNDED: Final = Message(", a letter or digit first and last")
+_KEYS: Final = Message("keys such as example.com/team or team")
+_CUDA: Final = Message("a CUDA version such as '12.4'")
+_COMPUTE: Final = Message("a compute capability such as '8.0'")
 
 
 def _resource_pattern(name: str) -> str:
@@ -92,7 +86,7 @@ def _object_name(name: str) -> str:
 def _labels(labels: dict[str, str]) -> dict[str, str]:
     for value in _annotations(labels).values():
         if not is_label_value(value):
-            what = Text(LABEL_VALUE.en + _BOUNDED.en, LABEL_VALUE.zh + _BOUNDED.zh)
+            what = Message("{label_value}{bounded}", label_value=LABEL_VALUE, bounded=_BOUNDED)
             raise ValueError(expected(what, repr(value)))
     return labels
 
@@ -132,10 +126,7 @@ def _image_regex(text: str) -> str:
     if set(groups) - {CUDA_GROUP}:
         names = ", ".join(groups)
         raise ValueError(
-            Text(
-                f"the only named group allowed is {CUDA_GROUP}, got {names}",
-                f"只允许命名组 {CUDA_GROUP}，当前为 {names}",
-            )
+            Message("the only named group allowed is {group}, got {names}", group=CUDA_GROUP, names=names)
         )
     return text
 
@@ -222,10 +213,7 @@ class NodeSelectorTermDocument(_Entry):
     def _matches_something(self) -> Self:
         if not self.match_expressions and not self.match_fields:
             raise ValueError(
-                Text(
-                    "a term without expressions matches no node; set matchExpressions or matchFields",
-                    "没有表达式的 term 不匹配任何节点；请设置 matchExpressions 或 matchFields",
-                )
+                Message("a term without expressions matches no node; set matchExpressions or matchFields")
             )
         return self
 
@@ -260,8 +248,8 @@ class NodeAffinityDocument(_Known):
     )
 
 
-_VALUES: Final = Text("requires at least one value", "要求至少一个值")
-_NO_VALUES: Final = Text("allows no values", "不允许有值")
+_VALUES: Final = Message("requires at least one value")
+_NO_VALUES: Final = Message("allows no values")
 
 
 class NamespacesDocument(RuleDocument):
@@ -294,7 +282,7 @@ class SelectorTermDocument(RuleDocument):
     def _values_suit_operator(self) -> Self:
         if (self.operator in SELECTOR_OPERATORS[:2]) != bool(self.values):
             why = _NO_VALUES if self.values else _VALUES
-            raise ValueError(Text(f"operator {self.operator} {why.en}", f"运算符 {self.operator} {why.zh}"))
+            raise ValueError(Message("operator {operator} {why}", operator=self.operator, why=why))
         return self
 
 

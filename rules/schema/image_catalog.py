@@ -27,7 +27,7 @@ from rules.schema.field_types import (
     parse_optional_version,
 )
 from rules.text.glob import glob, is_glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 
 _COMPAT: Final[dict[str | bool | None, CompatLibraries]] = {
     None: CompatLibraries.UNKNOWN,
@@ -56,9 +56,9 @@ def _require_text(text: str) -> str:
     return text
 
 
-_TOO_MANY_REGEXES: Final = Text(
-    f"more than {MAX_ENTRIES} images with `regex`, each of which is compared with every image; use `image`",
-    f"使用 `regex` 的镜像超过 {MAX_ENTRIES} 个，每个都要与所有镜像比较；请改用 `image`",
+_TOO_MANY_REGEXES: Final = Message(
+    "more than {most} images with `regex`, each of which is compared with every image; use `image`",
+    most=MAX_ENTRIES,
 )
 
 

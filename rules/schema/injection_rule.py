@@ -36,25 +36,17 @@ from rules.schema.field_types import (
     build_match,
 )
 from rules.text.glob import is_glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
 
-_ONE_SOURCE: Final = Text(
-    "expected exactly one of value, valueFrom, fromResource", "要求 value、valueFrom、fromResource 中恰好一个"
-)
-_NOTHING: Final = Text(
-    "nothing to inject: set env, volumes, tolerations, …",
-    "没有可注入的内容：请设置 env、volumes、tolerations 等",
-)
-_VARIABLE: Final = Text("variable", "变量")
-_VOLUME: Final = Text("volume", "卷")
-_MOUNT_PATH: Final = Text("mount path", "挂载路径")
-_FORMAT: Final = Text(
-    "text with {value}, {bytes}, {MiB} or {GiB} and no other braces",
-    "包含 {value}、{bytes}、{MiB} 或 {GiB} 且不含其他花括号的文本",
-)
-_WHOLE: Final = Text("a whole quantity above zero", "大于零的整数")
+_ONE_SOURCE: Final = Message("expected exactly one of value, valueFrom, fromResource")
+_NOTHING: Final = Message("nothing to inject: set env, volumes, tolerations, …")
+_VARIABLE: Final = Message("variable")
+_VOLUME: Final = Message("volume")
+_MOUNT_PATH: Final = Message("mount path")
+_FORMAT: Final = Message("text with {value}, {bytes}, {MiB} or {GiB} and no other braces")
+_WHOLE: Final = Message("a whole quantity above zero")
 
 
 class FromResourceDocument(RuleDocument):
@@ -134,9 +126,11 @@ class _InjectDocument(RuleDocument):
             for name, times in Counter(names).items():
                 if times > 1:
                     raise ValueError(
-                        Text(
-                            f"{what.en} {name!r} is listed {times} times; keep one",
-                            f"{what.zh} {name!r} 列出了 {times} 次；请只保留一个",
+                        Message(
+                            "{what} {name!r} is listed {times} times; keep one",
+                            what=what,
+                            name=name,
+                            times=times,
                         )
                     )
         return self
@@ -222,10 +216,7 @@ def _env(
         if is_glob(source.name):
             builder.add_error(
                 (*path, "name"),
-                Text(
-                    f"{source.name!r} matches many resources; name one resource",
-                    f"{source.name!r} 匹配多个资源；请写一个资源的名称",
-                ),
+                Message("{name!r} matches many resources; name one resource", name=source.name),
                 document,
             )
         if set("{}") & set(PLACEHOLDER.sub("", source.format)):

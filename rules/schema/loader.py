@@ -45,7 +45,7 @@ from rules.schema.injection_rule import build_injection_rule
 from rules.schema.node_profile import build_node_profile
 from rules.schema.resource_rule import ResourceRuleData, build_resource_rule
 from rules.schema.size_limit import excess
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 
@@ -63,9 +63,7 @@ _MIN_SIMILARITY: Final = 0.85
 _MOST_COMPARED: Final = 100
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
-_TRUE_OR_FALSE: Final = Text(
-    'the label to be "true" or "false" in quotes', '标签的值为带引号的 "true" 或 "false"'
-)
+_TRUE_OR_FALSE: Final = Message('the label to be "true" or "false" in quotes')
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
 # Keys of a ConfigMap and of its metadata.
 # Source: https://kubernetes.io/docs/reference/kubernetes-api/config-and-storage-resources/config-map-v1/
@@ -79,11 +77,10 @@ _METADATA_KEYS: Final = (
 _OF_DATA: Final = frozenset(
     {DOCUMENT_KEY, *(field.alias or name for name, field in ResourceRuleData.model_fields.items())}
 )
-_RESOURCE_RULE_LABELS: Final = Text(
-    f"the labels of a resource rule ({LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}, "
-    f'{LABEL_PREFIXES[1]}group: GROUP, {LABEL_PREFIXES[1]}enabled: "true")',
-    f"资源规则的标签（{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}、"
-    f'{LABEL_PREFIXES[1]}group: GROUP、{LABEL_PREFIXES[1]}enabled: "true"）',
+_RESOURCE_RULE_LABELS: Final = Message(
+    'the labels of a resource rule ({prefix}type: {type}, {prefix}group: GROUP, {prefix}enabled: "true")',
+    prefix=LABEL_PREFIXES[1],
+    type=RESOURCE_RULE_TYPE,
 )
 
 # Returns the location of a path of a rule's own document; the rule is given by name.
@@ -136,7 +133,7 @@ class _Loader:
             elif value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
                 at = (*path, "kind")
                 near = did_you_mean(_KIND)
-                message = Text(f"unknown kind {kind!r}{near.en}", f"未知的 kind {kind!r}{near.zh}")
+                message = Message("unknown kind {kind!r}{near}", kind=kind, near=near)
                 self.errors.append(RuleError(document.locate(at), at, message))
 
     def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
@@ -194,7 +191,7 @@ class _Loader:
         if TYPE_LABEL in labels:
             found = labels[TYPE_LABEL]
             near = suggested(str(found), RULE_TYPES)
-            if found in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near.en):
+            if found in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near):
                 message = expected(_RESOURCE_RULE_LABELS, f"{TYPE_LABEL}: {found}")
             else:
                 message = expected(one_of(RULE_TYPES), repr(found), near)
@@ -203,7 +200,7 @@ class _Loader:
             return False
         elif (found := str(legacy.get("type"))) in RULE_TYPES:
             label = f"{TYPE_LABEL}: {found}"
-            message = Text(f"the rule requires the label {label}", f"该规则要求标签 {label}")
+            message = Message("the rule requires the label {label}", label=label)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
         elif misspelt:
             at = (*builder.path, "metadata", misspelt[0])
@@ -211,14 +208,12 @@ class _Loader:
         elif of_resource or legacy.keys() & {"type", "group"}:
             label = f"{LABEL_PREFIXES[1]}type: {RESOURCE_RULE_TYPE}"
             near = _renamed(f"{LABEL_PREFIXES[1]}type", labels)
-            message = Text(
-                f"a resource rule requires the label {label}{near.en}", f"资源规则要求标签 {label}{near.zh}"
-            )
+            message = Message("a resource rule requires the label {label}{near}", label=label, near=near)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
         else:
             label = f"{TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
             near = _renamed(TYPE_LABEL, labels)
-            message = Text(f"a rule requires the label {label}{near.en}", f"规则要求标签 {label}{near.zh}")
+            message = Message("a rule requires the label {label}{near}", label=label, near=near)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
         return True
 
@@ -244,9 +239,11 @@ class _Loader:
             found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
             if len(found) == 2 and found[0] != found[1]:
                 older, newer = (prefix + name for prefix in LABEL_PREFIXES)
-                message = Text(
-                    f"{found[1]!r} is ignored, because {older} is {found[0]!r}; remove one of them",
-                    f"{found[1]!r} 被忽略，因为 {older} 为 {found[0]!r}；请删除其中之一",
+                message = Message(
+                    "{value!r} is ignored, because {older} is {other!r}; remove one of them",
+                    value=found[1],
+                    older=older,
+                    other=found[0],
                 )
                 self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
@@ -256,9 +253,8 @@ class _Loader:
         if not isinstance(group, str) or not group:
             label = f"{spelling}group"
             near = _renamed(label, labels)
-            message = Text(
-                f"the label {label} is missing: it names the group{near.en}",
-                f"缺少标签 {label}：资源组的名称{near.zh}",
+            message = Message(
+                "the label {label} is missing: it names the group{near}", label=label, near=near
             )
             builder.add_error((*path, f"{spelling}group"), message, key=True, code=Code.BAD_LABEL)
         elif not is_label_value(group):
@@ -278,16 +274,17 @@ class _Loader:
         found = metadata.get("namespace")
         if found is None:  # kustomize and kubectl -n may set it later
             namespace = self._namespace
-            message = Text(
-                f"no namespace: the rule has no effect unless it is applied to {namespace!r}; "
-                f"add namespace: {namespace}",
-                f"未设置命名空间：除非应用到 {namespace!r}，否则该规则不生效；请添加 namespace: {namespace}",
+            message = Message(
+                "no namespace: the rule has no effect unless it is applied to {namespace!r}; "
+                "add namespace: {namespace}",
+                namespace=namespace,
             )
             self._warn(builder, path, message, Code.NO_NAMESPACE)
         elif found != self._namespace:
-            message = Text(
-                f"rules must be in namespace {self._namespace!r}, got {found!r}",
-                f"规则必须位于命名空间 {self._namespace!r}，当前为 {found!r}",
+            message = Message(
+                "rules must be in namespace {namespace!r}, got {found!r}",
+                namespace=self._namespace,
+                found=found,
             )
             builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 
@@ -297,19 +294,21 @@ class _Loader:
         if not builder.name.startswith(_NAME_PREFIX):
             name = f"{_NAME_PREFIX}WORD-KEY"
             example = f"{_NAME_PREFIX}vendor-device"
-            what = Text(f"{name}, such as {example}", f"{name}（例如 {example}）")
+            what = Message("{name}, such as {example}", name=name, example=example)
             message = expected(what, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
         elif rule is not None:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
             if key_name and not _SPECIAL.sub("-", builder.name).endswith(f"-{key_name}"):
-                message = Text(
-                    f"expected to end in -{key_name} like the key {rule.key!r}, got {builder.name!r}",
-                    f"要求与 key {rule.key!r} 一样以 -{key_name} 结尾，当前为 {builder.name!r}",
+                message = Message(
+                    "expected to end in -{key_name} like the key {key!r}, got {name!r}",
+                    key_name=key_name,
+                    key=rule.key,
+                    name=builder.name,
                 )
                 self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
 
-    def _warn(self, builder: RuleBuilder, path: Path, message: Text, code: Code) -> None:
+    def _warn(self, builder: RuleBuilder, path: Path, message: Message, code: Code) -> None:
         self.warnings.append(RuleError(builder.document.locate(path), path, message, builder.name, code))
 
     def locate(self, rule: str, path: Path) -> Location:
@@ -331,11 +330,11 @@ class _Loader:
         conflicting: set[str] = set()
         for name, (first, *copies) in names.items():
             for rule, builder in copies:
-                message = Text(
-                    f"{name!r} is also the name of the rule at {first[0].location}, which it would replace; "
+                message = Message(
+                    "{name!r} is also the name of the rule at {location}, which it would replace; "
                     "use another name, or remove one of them",
-                    f"{first[0].location} 处的规则名称也是 {name!r}，会被该规则替换；"
-                    "请使用另一个名称，或删除其中之一",
+                    name=name,
+                    location=first[0].location,
                 )
                 self._add_conflict(rule, builder, ("metadata", "name"), message)
                 conflicting.add(name)
@@ -347,16 +346,17 @@ class _Loader:
                 conflicting.add(rule.name)
         return [rule for rule, _ in self._builders if rule.name not in conflicting]
 
-    def _add_conflict(self, rule: Rule, builder: RuleBuilder, path: Path, message: Text) -> None:
+    def _add_conflict(self, rule: Rule, builder: RuleBuilder, path: Path, message: Message) -> None:
         path = (*builder.path, *path)
         self.errors.append(RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT))
 
 
-def also_used(key: str, others: str) -> Text:
+def also_used(key: str, others: str) -> Message:
     """Return the message for a key that other rules have, too."""
-    return Text(
-        f"{key!r} is also used by {others}; keep one rule, or disable the others by label",
-        f"{others} 也使用 {key!r}；请只保留一条规则，或通过标签停用其他规则",
+    return Message(
+        "{key!r} is also used by {others}; keep one rule, or disable the others by label",
+        key=key,
+        others=others,
     )
 
 
@@ -383,12 +383,12 @@ def _enabled(builder: RuleBuilder, labels: dict[str, Any], path: Path) -> bool:
     value = labels.get(label)
     if value not in ("true", "false"):
         what = repr(value) if isinstance(value, str) else kind_of(value)
-        near = _renamed(label, labels) if value is None else Text()
+        near = _renamed(label, labels) if value is None else Message()
         builder.add_error(path, expected(_TRUE_OR_FALSE, what, near), key=value is None, code=Code.BAD_LABEL)
     return value == "true"
 
 
-def _renamed(missing: str, labels: dict[str, Any]) -> Text:
+def _renamed(missing: str, labels: dict[str, Any]) -> Message:
     """Return the end of a message that says which label was meant to be a missing one, if any."""
     word, gpugate = missing.rpartition("/")[2], TYPE_LABEL.rpartition("/")[0]
     known = {
@@ -400,4 +400,4 @@ def _renamed(missing: str, labels: dict[str, Any]) -> Text:
     found = [label for label in same if label in labels and label != missing]
     others = [label for label in islice(labels, _MOST_COMPARED) if label not in known]
     found += get_close_matches(missing, others, n=1, cutoff=0.8)
-    return Text(f"; rename {found[0]}", f"；请重命名 {found[0]}") if found else Text()
+    return Message("; rename {other}", other=found[0]) if found else Message()

@@ -27,19 +27,16 @@ from rules.schema.field_types import (
     parse_optional_version,
 )
 from rules.text.glob import is_glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 
 # Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
 # https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
 # Labels, taints or resources of a profile; more than a node group has. Labels end up in the affinity of pods.
 _MAX_ENTRIES: Final = 100
 _DRIVER_KEY: Final = "driver"
-_DRIVER: Final = Text("a driver version such as '580.95'", "驱动版本，例如 '580.95'")
-_RESOURCE: Final = Text(
-    "the name of an extended resource, such as nvidia.com/gpu, without * and ?",
-    "不含 * 和 ? 的扩展资源名，例如 nvidia.com/gpu",
-)
-_KEY: Final = Text("a taint key such as nvidia.com/gpu", "污点的键，例如 nvidia.com/gpu")
+_DRIVER: Final = Message("a driver version such as '580.95'")
+_RESOURCE: Final = Message("the name of an extended resource, such as nvidia.com/gpu, without * and ?")
+_KEY: Final = Message("a taint key such as nvidia.com/gpu")
 
 
 def _driver(text: str) -> str:
@@ -146,11 +143,9 @@ class NodeProfileDocument(RuleDocument):
     def _has_labels(self) -> Self:
         if self.can_scale and not self.labels_at_creation:
             raise ValueError(
-                Text(
+                Message(
                     "labelsAtCreation is required: pods are directed to new nodes by these labels; "
-                    "set them as in the autoscaler's template, or set canScale: false",
-                    "缺少 labelsAtCreation：Pod 通过这些标签调度到新节点；"
-                    "请按自动扩缩容器的模板填写，或设置 canScale: false",
+                    "set them as in the autoscaler's template, or set canScale: false"
                 )
             )
         return self
@@ -164,9 +159,8 @@ def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
     document, read = found
     for key in read.labels_at_creation:
         if not may_be_required(key):
-            message = Text(
-                f"{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it",
-                f"不能使用 {key}：Karpenter 会忽略节点亲和性使用该标签的 Pod；请删除",
+            message = Message(
+                "{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it", key=key
             )
             builder.add_error(("labelsAtCreation", key), message, document, key=True)
     offers = read.offers

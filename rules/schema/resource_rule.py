@@ -32,13 +32,13 @@ from rules.schema.field_types import (
 )
 from rules.schema.validation_errors import schema_errors
 from rules.text.glob import glob, is_glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from rules.text.paths import Path
 
-_NOT_NEGATIVE: Final = Text("zero or more", "零或更大")
-_POSITIVE: Final = Text("a positive quantity such as 256Mi or 10m", "正数，例如 256Mi 或 10m")
-_MOST_VALIDATIONS: Final = Text(f"at most {MAX_EXPRESSIONS} validations", f"最多 {MAX_EXPRESSIONS} 条校验")
-_VALIDATIONS: Final = Text("a YAML list of validations", "校验的 YAML 列表")
+_NOT_NEGATIVE: Final = Message("zero or more")
+_POSITIVE: Final = Message("a positive quantity such as 256Mi or 10m")
+_MOST_VALIDATIONS: Final = Message("at most {most} validations", most=MAX_EXPRESSIONS)
+_VALIDATIONS: Final = Message("a YAML list of validations")
 # Errors that the rest of `data` in another place causes.
 _ABSENT: Final = (Code.MISSING_KEY, Code.WRONG_TYPE)
 # Values of the required keys, which no check rejects; for data in which they are wrong.
@@ -152,19 +152,15 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
             builder.add_error((*path, "defaultValue"), str(error))
         else:
             if read.data_type == "integer" and not isinstance(default, int):
-                message = Text(
-                    f"dataType is integer, but {read.default_value!r} is not whole",
-                    f"dataType 为 integer，但 {read.default_value!r} 不是整数",
-                )
+                message = Message("dataType is integer, but {value!r} is not whole", value=read.default_value)
                 builder.add_error((*path, "defaultValue"), message)
             if default < 0:
                 builder.add_error((*path, "defaultValue"), expected(_NOT_NEGATIVE, repr(read.default_value)))
     if read.unit and not _unit(read.model_copy(update={"resource_unit": ""})):
         builder.add_error((*path, "unit"), expected(_POSITIVE, repr(read.unit)))
     if is_glob(read.key) and (read.default_value or "required" in (read.limits, read.requests)):
-        message = Text(
-            f"{read.key!r} matches many resources, so they cannot be required or have a default",
-            f"{read.key!r} 匹配多个资源，因此它们不能是 required，也不能有默认值",
+        message = Message(
+            "{key!r} matches many resources, so they cannot be required or have a default", key=read.key
         )
         builder.add_error((*path, "key"), message)
     validations = tuple(_validations(builder, (*path, "validations"), read))

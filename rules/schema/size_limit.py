@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Bytes of all texts of a ConfigMap. Source: MaxSecretSize in pkg/apis/core/types.go and ValidateConfigMap in
 # pkg/apis/core/validation/validation.go of https://github.com/kubernetes/kubernetes
@@ -16,18 +16,16 @@ MOST_BYTES: Final = 2**20
 MOST_VALUES: Final = 40_000
 _MEMBER: Final = 2  # values that a member or item of the ConfigMap itself counts for: it is also written
 _BEGINNINGS: Final = ("\n", "\t", ",", ":", "[", "{", "- ")
-_TOO_MANY_BYTES: Final = Text(
-    "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores. Split it into several",
-    "该 ConfigMap 超过 1 MiB，即 Kubernetes 可存储的上限，请拆分为多个 ConfigMap",
+_TOO_MANY_BYTES: Final = Message(
+    "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores. Split it into several"
 )
-_TOO_MANY_VALUES: Final = Text(
-    f"the ConfigMap has more than {MOST_VALUES:,} values; gpugate reads no more of one. "
-    "Split it into several",
-    f"该 ConfigMap 的值超过 {MOST_VALUES:,} 个，gpugate 不再读取，请拆分为多个 ConfigMap",
+_TOO_MANY_VALUES: Final = Message(
+    "the ConfigMap has more than {most:,} values; gpugate reads no more of one. Split it into several",
+    most=MOST_VALUES,
 )
 
 
-def excess(config_map: Mapping[str, Any]) -> Text | None:
+def excess(config_map: Mapping[str, Any]) -> Message | None:
     """Return what a ConfigMap has too much of: text, or values (members, items, and those in texts)."""
     values, size = MOST_VALUES, MOST_BYTES
     metadata = config_map.get("metadata")

@@ -23,7 +23,7 @@ from rules.schema.errors import (
     suggested,
     unknown_key,
 )
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
 
@@ -36,16 +36,22 @@ _EXPECTED: Final = {
     "model_type": kind_of({}),
     "model_attributes_type": kind_of({}),
 }
-_BLOCK: Final = Text(": write it as a block string (|)", "：请写成块字符串（|）")
-_QUOTE: Final = Text(": quote it", "：请加引号")
-# Other messages of pydantic in Chinese, by type; a type that is absent here has its English message.
-_MESSAGES_ZH: Final = {
-    "too_short": "要求至少 {min_length} 项，当前为 {actual_length} 项",
-    "too_long": "要求最多 {max_length} 项",
-    "string_too_short": "要求至少 {min_length} 个字符",
-    "string_pattern_mismatch": "要求匹配模式 '{pattern}'",
-    "greater_than_equal": "要求大于或等于 {ge}",
-    "less_than_equal": "要求小于或等于 {le}",
+_BLOCK: Final = Message(": write it as a block string (|)")
+_QUOTE: Final = Message(": quote it")
+# Other messages of pydantic, by type of the error and of the field; others are in English.
+_MESSAGES: Final = {
+    "too_short List": Message(
+        "list should have at least {min_length} item after validation, not {actual_length}"
+    ),
+    "too_short Dictionary": Message(
+        "dictionary should have at least {min_length} item after validation, not {actual_length}"
+    ),
+    "too_long List": Message("list should have at most {max_length} items"),
+    "too_long Dictionary": Message("dictionary should have at most {max_length} items"),
+    "string_too_short": Message("string should have at least {min_length} character"),
+    "string_pattern_mismatch": Message("string should match pattern '{pattern}'"),
+    "greater_than_equal": Message("input should be greater than or equal to {ge}"),
+    "less_than_equal": Message("input should be less than or equal to {le}"),
 }
 # Maximum errors of one document; the time to locate one grows with the length of the document.
 _MAX_ERRORS: Final = 100
@@ -81,18 +87,20 @@ def schema_errors(
                 cause = detail["ctx"]["error"]
                 message = reason_of(cause)
                 if isinstance(cause, ExpressionError):
-                    message = Text(f"CEL: {message.en}", f"CEL: {message.zh or message.en}")
+                    message = Message("CEL: {message}", message=message)
                     code = Code.BAD_EXPRESSION
             case kind if kind in _EXPECTED:
                 message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value))
                 code = Code.WRONG_TYPE
             case kind:
-                english = detail["msg"][:1].lower() + detail["msg"][1:]
-                message = Text(english, _MESSAGES_ZH.get(kind, "").format_map(detail.get("ctx", {})))
+                context = detail.get("ctx", {})
+                words = _MESSAGES.get(f"{kind} {context.get('field_type', '')}".rstrip())
+                english = Text(detail["msg"][:1].lower() + detail["msg"][1:])
+                message = words.having(**context) if words else english
         found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
     found.sort(key=lambda item: (item.location.line, item.location.column))
     if omitted := len(details) - len(found):
-        more = Text(f"{omitted} more errors", f"另有 {omitted} 个错误")
+        more = Message("{omitted} more errors", omitted=omitted)
         found.append(RuleError(document.locate(prefix), prefix, more, rule))
     return found
 
@@ -124,20 +132,20 @@ def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple
             yield detail, moved.get(detail["loc"], "")
 
 
-def _remedy(kind: str, value: object) -> Text:
+def _remedy(kind: str, value: object) -> Message:
     """Return how to write a value of another type as a string or list."""
     if kind == "list_type" and isinstance(value, str) and value:
         items = ", ".join(filter(None, (item.strip() for item in value.split(","))))
         return _write(f"[{items}]")
     if kind != "string_type":
-        return Text()
+        return Message()
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return _write(f'"{", ".join(value)}"')
     return _BLOCK if isinstance(value, dict | list) else _QUOTE
 
 
-def _write(value: str) -> Text:
-    return Text(f": write {value}", f"：请写成 {value}")
+def _write(value: str) -> Message:
+    return Message(": write {value}", value=value)
 
 
 @cache

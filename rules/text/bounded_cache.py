@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final, Generic, TypeVar
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable
@@ -56,18 +56,17 @@ class _Cache(dict[K, T], Generic[K, T]):
 # a third of that is for reading its containers. A pod of a few containers takes some thousand steps.
 MOST_STEPS: Final = 150_000
 
-_TOO_MUCH: Final = Text(
-    f"its scripts, variables, images and NVIDIA_REQUIRE_* expressions take more than {MOST_STEPS:,} steps to"
+_TOO_MUCH: Final = Message(
+    "its scripts, variables, images and NVIDIA_REQUIRE_* expressions take more than {most:,} steps to"
     " read; gpugate reads no more of one object. Shorten them, or split the object",
-    f"读取其脚本、环境变量、镜像与 NVIDIA_REQUIRE_* 表达式需要超过 {MOST_STEPS:,} 步，"
-    "gpugate 不再读取，请缩短这些内容或拆分该对象",
+    most=MOST_STEPS,
 )
 
 
 class OverBudgetError(ValueError):
     """An object takes more time than it may. The fault of its author. text: the bound, and what to do."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Message) -> None:
         super().__init__(text.en)
         self.text = text
 
@@ -80,7 +79,7 @@ class Budget:
 
     __slots__ = ("_most", "_text", "spent")
 
-    def __init__(self, most: int = MOST_STEPS, text: Text = _TOO_MUCH) -> None:
+    def __init__(self, most: int = MOST_STEPS, text: Message = _TOO_MUCH) -> None:
         self._most = most
         self._text = text
         self.spent = 0

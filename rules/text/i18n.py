@@ -1,10 +1,16 @@
-"""Texts in English and Chinese, and their width on a terminal."""
+"""Messages: an English template and its values, rendered where a response or a line is written."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
 from enum import StrEnum
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, Self
 from unicodedata import east_asian_width
+
+# The Chinese template of each English one. Those in which only the values are words have none.
+CATALOGUE: Final = Path(__file__).with_name("zh.yaml")
 
 
 class Language(StrEnum):
@@ -14,16 +20,102 @@ class Language(StrEnum):
     ZH = "zh"
 
 
-@dataclass(frozen=True, slots=True)
-class Text:
-    """A text in each language; an empty one falls back to the other."""
+class Message(tuple[Any, ...]):
+    """An English template and its values, in no language yet. Immutable.
 
-    en: str = ""
-    zh: str = ""
+    The template is a literal, which the catalogue translates; its fields are those of `str.format`. A value
+    may be a message itself. Without values, the template is the text, and braces in it are ordinary.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, template: str = "", /, **values: Any) -> Self:
+        """Return the message. Nothing is formatted."""
+        return tuple.__new__(cls, (template, values))
+
+    def __bool__(self) -> bool:
+        return any(part for part in self if isinstance(part, str))
+
+    def __hash__(self) -> int:
+        return hash((self[0], *self[1].values()))
+
+    def having(self, **values: Any) -> Self:
+        """Return the message with values, or with more of them."""
+        template, present, *others = self
+        return tuple.__new__(type(self), (template, present | values, *others))
 
     def in_language(self, language: Language) -> str:
-        """Return the text in a language."""
-        return (self.zh or self.en) if language is Language.ZH else (self.en or self.zh)
+        """Return the text in a language; in English if it has no translation."""
+        template, values = self._template(language), self[1]
+        if values:
+            template = template.format_map(
+                {
+                    name: value.in_language(language) if isinstance(value, Message) else value
+                    for name, value in values.items()
+                }
+            )
+        return template
+
+    @property
+    def en(self) -> str:
+        """The text in English."""
+        return self.in_language(Language.EN)
+
+    @property
+    def zh(self) -> str:
+        """The text in Chinese."""
+        return self.in_language(Language.ZH)
+
+    def _template(self, language: Language) -> str:
+        template: str = self[0]
+        return template if language is Language.EN else _chinese().get(template, template)
+
+
+class Text(Message):
+    """A text of a rule or table, which has both languages itself; an empty one is as the other."""
+
+    __slots__ = ()
+
+    def __new__(cls, en: str = "", zh: str = "") -> Self:
+        """Return the text."""
+        return tuple.__new__(cls, (en, {}, zh))
+
+    def _template(self, language: Language) -> str:
+        en: str
+        zh: str
+        en, _, zh = self
+        return (en or zh) if language is Language.EN else (zh or en)
+
+
+class Joined(Message):
+    """Messages or other values in one line. separator: a template."""
+
+    __slots__ = ()
+
+    def __new__(cls, separator: str, items: Iterable[Any]) -> Self:
+        """Return the line."""
+        return tuple.__new__(cls, (separator, {"items": tuple(items)}))
+
+    def __bool__(self) -> bool:
+        return bool(self[1]["items"])
+
+    def in_language(self, language: Language) -> str:
+        """Return the items in a language with the separator between them."""
+        items = self[1]["items"]
+        shown = [each.in_language(language) if isinstance(each, Message) else str(each) for each in items]
+        return self._template(language).join(shown)
+
+
+@cache
+def _chinese() -> Mapping[str, str]:
+    """Return the catalogue, which is read for the first Chinese text."""
+    from rules.text.yaml_document import SourceError, read  # noqa: PLC0415 - English does not need them
+
+    (document,) = read(CATALOGUE.read_text("utf-8"), CATALOGUE.name)
+    if isinstance(document, SourceError):
+        raise document
+    templates: dict[str, str] = document.value
+    return templates
 
 
 def width(text: str) -> int:

@@ -17,12 +17,11 @@ from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.schema.loader import also_used
 from rules.schema.size_limit import excess
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import field_path
 
-_WRONG_NAMESPACE: Final = Text(
-    "rules are read only from namespace {expected}; this rule in {found} has no effect",
-    "仅读取命名空间 {expected} 中的规则；{found} 中的该规则不生效",
+_WRONG_NAMESPACE: Final = Message(
+    "rules are read only from namespace {expected}; this rule in {found} has no effect"
 )
 # The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
@@ -100,7 +99,7 @@ def validate_rule(
     return Decision.deny(denial(language, request.kind, violations), warnings=warnings, audit=audit)
 
 
-def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Text]]:
+def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Message]]:
     """Yield rule, path and message of each lint warning about rules together with those in force."""
     names = {rule.name for rule in rules}
     others = (rule for rule in in_force if rule.name not in names)

@@ -25,7 +25,7 @@ from rules.model.rule import CompatibilityRule
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, is_slice
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.agent.nvml_probe import Gpu, Probe
 
 T = TypeVar("T")
@@ -66,8 +66,14 @@ _PROHIBITED: Final = "Prohibited"
 _ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 _OF_DISCOVERY: Final = "nvidia.com/"
 # Facts in its labels that NVML reports, too; the last three are about one GPU.
-FACTS: Final = ("driver", "driver CUDA", "product", "compute capability", "memory in MiB")
-_FACTS_ZH: Final = dict(zip(FACTS, ("驱动", "驱动的 CUDA", "产品", "计算能力", "显存（MiB）"), strict=True))
+_FACTS: Final = (
+    Message("driver"),
+    Message("driver CUDA"),
+    Message("product"),
+    Message("compute capability"),
+    Message("memory in MiB"),
+)
+FACTS: Final = tuple(fact.en for fact in _FACTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +95,13 @@ class Difference(NamedTuple):
     nvml: str
 
     @property
-    def message(self) -> Text:
+    def message(self) -> Message:
         """Both values in a sentence."""
-        return Text(
-            f"{self.fact}: the labels of GPU Feature Discovery have {self.label}, NVML reports {self.nvml}",
-            f"{_FACTS_ZH[self.fact]}：GPU Feature Discovery 的标签为 {self.label}，NVML 报告 {self.nvml}",
+        return Message(
+            "{fact}: the labels of GPU Feature Discovery have {label}, NVML reports {nvml}",
+            fact=_FACTS[FACTS.index(self.fact)],
+            label=self.label,
+            nvml=self.nvml,
         )
 
 

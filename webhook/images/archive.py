@@ -22,7 +22,7 @@ from typing import IO, Any, Final, TypeVar
 import msgspec
 
 from rules.kube.image_reference import is_digest, parse_image
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.inspection import InspectedImage, PlatformConfig
 from webhook.images.manifest import (
@@ -80,27 +80,30 @@ def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedIm
     if (body := find(_INDEX)) is not None:
         found = read_manifest(body)
         if isinstance(found, Descriptor):
-            raise invalid(f"{_INDEX} is not an index", f"{_INDEX} 不是索引")
+            raise invalid(Message("{index} is not an index", index=_INDEX))
         return [_of_layout(find, each, path, platforms) for each in _some(found, path)]
     if (body := find(_MANIFEST)) is None:
         raise invalid(
-            f"neither an OCI layout nor an image archive: no {_INDEX} and no {_MANIFEST}",
-            f"既不是 OCI 布局也不是镜像归档：没有 {_INDEX} 和 {_MANIFEST}",
+            Message(
+                "neither an OCI layout nor an image archive: no {index} and no {manifest}",
+                index=_INDEX,
+                manifest=_MANIFEST,
+            ),
         )
     try:
         saved = msgspec.json.decode(body, type=list[_Saved])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = quoted(str(error))
-        raise invalid(f"{_MANIFEST}: {why}", f"{_MANIFEST}：{why}") from None
+        raise invalid(Message("{manifest}: {why}", manifest=_MANIFEST, why=why)) from None
     return [_of_docker(find, each, path, platforms) for each in _some(saved, path)]
 
 
 def _some(images: list[T], path: str) -> list[T]:
     """Return the images of a file. Raises ImageError if there are none or too many."""
     if not images:
-        raise ImageError(Reason.NOT_FOUND, Text(f"{path}: no image inside", f"{path}：其中没有镜像"))
+        raise ImageError(Reason.NOT_FOUND, Message("{path}: no image inside", path=path))
     if len(images) > _MAX_IMAGES:
-        raise _bomb(f"{path}: more than {_MAX_IMAGES} images", f"{path}：镜像超过 {_MAX_IMAGES} 个")
+        raise _bomb(Message("{path}: more than {max_images} images", path=path, max_images=_MAX_IMAGES))
     return images
 
 
@@ -122,7 +125,7 @@ def _of_layout(find: Find, top: Descriptor, path: str, platforms: Sequence[str])
 def _platform(find: Find, descriptor: Descriptor) -> PlatformConfig:
     config = read_manifest(_blob(find, descriptor.digest))
     if not isinstance(config, Descriptor):
-        raise invalid("an index inside an index", "索引中嵌套索引")
+        raise invalid(Message("an index inside an index"))
     found = read_config(_blob(find, config.digest), descriptor.digest)
     operating_system, _, architecture = descriptor.named.partition("/")
     return replace(found, os=operating_system, architecture=architecture)
@@ -156,7 +159,7 @@ def _blob(find: Find, digest: str) -> bytes:
 
 
 def _missing(name: str) -> ImageError:
-    return invalid(f"{name} is missing", f"缺少 {name}")
+    return invalid(Message("{name} is missing", name=name))
 
 
 def _in_folder(folder: Path) -> Find:
@@ -189,14 +192,14 @@ def _in_archive(path: Path) -> dict[str, bytes]:
             with tarfile.open(fileobj=file, mode="r:") as archive:
                 for number, member in enumerate(archive):
                     if number >= _MAX_MEMBERS:
-                        raise _bomb(f"more than {_MAX_MEMBERS:,} members", f"成员超过 {_MAX_MEMBERS:,} 个")
+                        raise _bomb(Message("more than {max_members:,} members", max_members=_MAX_MEMBERS))
                     if member.isreg() and not member.issparse() and 0 < member.size <= MAX_BYTES:
                         file.seek(member.offset_data)
                         if (first := file.read(1)) in (b"{", b"["):
                             documents[os.path.normpath(member.name)] = first + file.read(member.size - 1)
         except (*_CORRUPT, RecursionError) as error:
             why = quoted(str(error))
-            raise invalid(f"not a tar archive: {why}", f"不是 tar 归档：{why}") from None
+            raise invalid(Message("not a tar archive: {why}", why=why)) from None
     return documents
 
 
@@ -239,19 +242,15 @@ class _Bounded(io.RawIOBase):
         if target < here:  # a negative size in a header
             raise ValueError("members overlap")
         if target > self._size:
-            raise _bomb(
-                f"more than {self._size // 2**20:,} MiB of content", f"内容超过 {self._size // 2**20:,} MiB"
-            )
+            raise _bomb(Message("more than {value:,} MiB of content", value=self._size // 2**20))
         return int(self._file.seek(target))
 
     def read(self, size: int = -1) -> bytes:
         if size < 0 or size > self._left:
-            raise _bomb(
-                f"more than {_MAX_READ // 2**20} MiB of headers", f"文件头超过 {_MAX_READ // 2**20} MiB"
-            )
+            raise _bomb(Message("more than {value} MiB of headers", value=_MAX_READ // 2**20))
         self._left -= size
         return bytes(self._file.read(size))
 
 
-def _bomb(english: str, chinese: str) -> ImageError:
-    return ImageError(Reason.TOO_LARGE, Text(english, chinese))
+def _bomb(text: Message) -> ImageError:
+    return ImageError(Reason.TOO_LARGE, text)

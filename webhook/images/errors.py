@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import Final
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Longest text of a registry in a message, in characters.
 _MAX_QUOTED: Final = 120
@@ -31,7 +31,7 @@ class ImageError(Exception):
     retry_after_s: seconds that the registry asks a client to wait; None if it does not.
     """
 
-    def __init__(self, reason: Reason, text: Text, retry_after_s: float | None = None) -> None:
+    def __init__(self, reason: Reason, text: Message, retry_after_s: float | None = None) -> None:
         super().__init__(text.en)
         self.reason = reason
         self.text = text

@@ -17,7 +17,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from yarl import URL
 
 from rules.text.glob import glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
 
 Address = IPv4Address | IPv6Address
@@ -57,8 +57,7 @@ class Guards:
         """Raise ImageError unless images may come from a registry."""
         if not _listed(registry, self.registries):
             raise _blocked(
-                f"registry {registry} is not on the list of allowed registries",
-                f"镜像仓库 {registry} 不在允许列表中",
+                Message("registry {registry} is not on the list of allowed registries", registry=registry),
             )
 
     def scheme(self, authority: str) -> str:
@@ -69,9 +68,9 @@ class Guards:
         """Raise ImageError for a scheme, user name or literal address that is not allowed."""
         host, shown = url.host or "", quoted(f"{url.scheme}://{url.host or ''}{url.path}")
         if not host or url.scheme != self.scheme(_authority(url)):
-            raise _blocked(f"{shown}: only https is allowed", f"{shown}：只允许 https")
+            raise _blocked(Message("{shown}: only https is allowed", shown=shown))
         if url.user is not None or url.password is not None:
-            raise _blocked(f"{shown}: a URL with a user name is not allowed", f"{shown}：URL 不允许带用户名")
+            raise _blocked(Message("{shown}: a URL with a user name is not allowed", shown=shown))
         try:
             literal = ip_address(host)
         except ValueError:
@@ -86,12 +85,12 @@ class Guards:
         where = host if host == str(address) else f"{host} ({address})"
         if allowed_address(address, private=True):
             raise _blocked(
-                f"{where}: the address is not public; list the host as private if it is yours",
-                f"{where}：该地址不是公网地址；如果主机属于你，请将其列为私有主机",
+                Message(
+                    "{where}: the address is not public; list the host as private if it is yours", where=where
+                ),
             )
         raise _blocked(
-            f"{where}: link-local, multicast and metadata addresses are never allowed",
-            f"{where}：链路本地、组播和元数据地址一律不允许",
+            Message("{where}: link-local, multicast and metadata addresses are never allowed", where=where),
         )
 
 
@@ -133,8 +132,8 @@ def _authority(url: URL) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _blocked(english: str, chinese: str) -> ImageError:
-    return ImageError(Reason.BLOCKED, Text(english, chinese))
+def _blocked(text: Message) -> ImageError:
+    return ImageError(Reason.BLOCKED, text)
 
 
 Lookup = Callable[[str, int], Awaitable[list[tuple[Any, ...]]]]

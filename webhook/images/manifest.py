@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from rules.kube.image_reference import is_digest
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.inspection import PlatformConfig
 
@@ -93,14 +93,15 @@ class Index:
 def verified(body: bytes, digest: str) -> bytes:
     """Return a body that has a digest. Raises ImageError if it has another."""
     if not is_digest(digest):
-        raise invalid("a digest is not supported", "不支持的摘要")
+        raise invalid(Message("a digest is not supported"))
     found = hashlib.new(digest.partition(":")[0], body).hexdigest()
     if found != digest.partition(":")[2]:
         raise ImageError(
             Reason.DIGEST_MISMATCH,
-            Text(
-                f"the content does not have the digest {digest[:19]}…, but {found[:12]}…",
-                f"内容的摘要不是 {digest[:19]}…，而是 {found[:12]}…",
+            Message(
+                "the content does not have the digest {digest}…, but {found}…",
+                digest=digest[:19],
+                found=found[:12],
             ),
         )
     return body
@@ -116,13 +117,13 @@ def read_manifest(body: bytes) -> list[Descriptor] | Descriptor:
     document: _Document = _decoded(body, _Document)
     if document.manifests is not None and document.config is not None:
         # https://github.com/opencontainers/distribution-spec/security/advisories/GHSA-mc8v-mgrf-8f4m
-        raise invalid("ambiguous: both an index and a manifest", "有歧义：既是索引又是清单")
+        raise invalid(Message("ambiguous: both an index and a manifest"))
     if document.manifests is not None:
         return document.manifests
     if document.config is not None:
         return document.config
     kind = quoted(document.media_type) or "unknown media type"
-    raise invalid(f"neither an index nor a manifest ({kind})", f"既不是索引也不是清单（{kind}）")
+    raise invalid(Message("neither an index nor a manifest ({kind})", kind=kind))
 
 
 def choose(
@@ -165,9 +166,7 @@ def of_platforms(configs: Sequence[PlatformConfig], platforms: Sequence[str]) ->
 
 def _no_platform(names: Sequence[str]) -> ImageError:
     offered = ", ".join(names[:MAX_PLATFORMS]) or "-"
-    return ImageError(
-        Reason.NOT_FOUND, Text(f"no such platform; available: {offered}", f"没有此平台；可用平台：{offered}")
-    )
+    return ImageError(Reason.NOT_FOUND, Message("no such platform; available: {offered}", offered=offered))
 
 
 def read_config(body: bytes, digest: str) -> PlatformConfig:
@@ -177,7 +176,7 @@ def read_config(body: bytes, digest: str) -> PlatformConfig:
     """
     read: _Config = _decoded(body, _Config)
     if not (_WORD.fullmatch(read.os) and _WORD.fullmatch(read.architecture)):
-        raise invalid("the config names no platform", "镜像配置没有指明平台")
+        raise invalid(Message("the config names no platform"))
     run = read.config or _Run()
     env = {}
     for each in run.env or ():
@@ -195,17 +194,17 @@ def _decoded(body: bytes, shape: type[Any]) -> Any:
         return msgspec.json.decode(body, type=shape)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = quoted(str(error))
-        raise invalid(f"not an image manifest or config: {why}", f"不是镜像清单或镜像配置：{why}") from None
+        raise invalid(Message("not an image manifest or config: {why}", why=why)) from None
 
 
 def too_large(what: str, limit: int) -> ImageError:
     """Return the error for a document above the limit of bytes."""
     return ImageError(
         Reason.TOO_LARGE,
-        Text(f"{what}: larger than {limit // 2**20} MiB", f"{what}：超过 {limit // 2**20} MiB"),
+        Message("{what}: larger than {mib} MiB", what=what, mib=limit // 2**20),
     )
 
 
-def invalid(english: str, chinese: str) -> ImageError:
+def invalid(text: Message) -> ImageError:
     """Return the error for content that is not an image."""
-    return ImageError(Reason.INVALID, Text(english, chinese))
+    return ImageError(Reason.INVALID, text)

@@ -22,7 +22,7 @@ import msgspec
 from yarl import URL
 
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image, is_digest
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.images.credentials import CredentialError, Credentials
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.guards import REQUEST_S, Guards, Lookup
@@ -168,9 +168,10 @@ class RegistryClient:
         except TimeoutError:
             raise ImageError(
                 Reason.TIMEOUT,
-                Text(
-                    f"{image.registry}: not read within {_IMAGE_S:g} seconds",
-                    f"{image.registry}：{_IMAGE_S:g} 秒内没有读完",
+                Message(
+                    "{registry}: not read within {seconds:g} seconds",
+                    registry=image.registry,
+                    seconds=_IMAGE_S,
                 ),
             ) from None
 
@@ -188,11 +189,11 @@ class RegistryClient:
     async def _platform(self, repository: _Repository, descriptor: Descriptor) -> PlatformConfig:
         """Return the config of one manifest of an index."""
         if not is_digest(descriptor.digest):
-            raise invalid("the index has an invalid digest", "索引中的摘要无效")
+            raise invalid(Message("the index has an invalid digest"))
         body, digest = await self._manifest(repository, descriptor.digest)
         config = read_manifest(body)
         if not isinstance(config, Descriptor):
-            raise invalid("an index inside an index", "索引中嵌套索引")
+            raise invalid(Message("an index inside an index"))
         found = await self._config(repository, config, digest)
         platform = descriptor.platform or Platform(found.os, found.architecture)
         # Container runtimes choose by the index.
@@ -200,7 +201,7 @@ class RegistryClient:
 
     async def _config(self, repository: _Repository, config: Descriptor, digest: str) -> PlatformConfig:
         if not is_digest(config.digest):
-            raise invalid("the manifest has an invalid digest", "清单中的摘要无效")
+            raise invalid(Message("the manifest has an invalid digest"))
         answer = await self._get(repository, repository.blob(config.digest), ("*/*",))
         return read_config(verified(answer.body, config.digest), digest)
 
@@ -222,7 +223,7 @@ class RegistryClient:
         try:
             base = URL(f"{guards.scheme(host)}://{host}/v2/{path}/")
         except ValueError:  # a port above 65535
-            raise invalid(f"{host}: not a valid host", f"{host}：不是有效的主机名") from None
+            raise invalid(Message("{host}: not a valid host", host=host)) from None
         return _Repository(image._replace(registry=registry, repository=path), base)
 
     async def _get(
@@ -257,14 +258,14 @@ class RegistryClient:
         if "basic" in challenges and credentials and credentials.user:
             return credentials.basic, _LONGEST_TOKEN_S
         if "basic" in challenges:
-            raise _unauthorized(f"{host}: credentials are required", f"{host}：需要凭据")
-        raise _unauthorized(f"{host}: unknown kind of authentication", f"{host}：未知的认证方式")
+            raise _unauthorized(Message("{host}: credentials are required", host=host))
+        raise _unauthorized(Message("{host}: unknown kind of authentication", host=host))
 
     async def _found(self, image: Image) -> Credentials | None:
         try:
             return await asyncio.to_thread(self._credentials.find, image)
         except CredentialError as error:
-            raise _unauthorized(f"credentials: {error}", f"凭据：{error}") from None
+            raise _unauthorized(Message("credentials: {error}", error=error)) from None
 
     async def _token(
         self, repository: _Repository, challenge: Mapping[str, str], credentials: Credentials | None
@@ -280,7 +281,7 @@ class RegistryClient:
         except ValueError:
             realm = URL()
         if not realm.absolute:
-            raise invalid("the registry names no valid realm for tokens", "镜像仓库没有指明有效的令牌地址")
+            raise invalid(Message("the registry names no valid realm for tokens"))
         if credentials and credentials.identity_token:
             form = {"grant_type": "refresh_token", "refresh_token": credentials.identity_token}
             form |= {"client_id": _CLIENT} | query
@@ -296,7 +297,7 @@ class RegistryClient:
         token = found.token or found.access_token
         if not token or len(token) > _MAX_TOKEN or not (token.isascii() and token.isprintable()):
             host = quoted(realm.host or "")
-            raise invalid(f"{host}: the answer has no token", f"{host}：响应中没有令牌")
+            raise invalid(Message("{host}: the answer has no token", host=host))
         seconds = found.expires_in if isinstance(found.expires_in, int | float) else _TOKEN_S
         return f"Bearer {token}", min(max(seconds, _TOKEN_S) - _EARLY_S, _LONGEST_TOKEN_S)
 
@@ -312,16 +313,13 @@ def _challenges(answer: Answer) -> dict[str, dict[str, str]]:
     return found
 
 
-_KINDS: Final[Mapping[int, tuple[Reason, Text]]] = {
+_KINDS: Final[Mapping[int, tuple[Reason, Message]]] = {
     401: (
         Reason.UNAUTHORIZED,
-        Text(
-            "access denied: log in with `docker login`, or check that the repository exists",
-            "访问被拒绝：请使用 `docker login` 登录，或检查仓库是否存在",
-        ),
+        Message("access denied: log in with `docker login`, or check that the repository exists"),
     ),
-    404: (Reason.NOT_FOUND, Text("the image does not exist", "镜像不存在")),
-    429: (Reason.RATE_LIMITED, Text("too many requests", "请求过多")),
+    404: (Reason.NOT_FOUND, Message("the image does not exist")),
+    429: (Reason.RATE_LIMITED, Message("too many requests")),
 }
 
 
@@ -330,19 +328,18 @@ def _check_status(answer: Answer) -> None:
     status = answer.status
     if status == HTTPStatus.OK:
         return
-    reason, text = _KINDS.get(401 if status == HTTPStatus.FORBIDDEN else status, (None, Text()))
+    reason, text = _KINDS.get(401 if status == HTTPStatus.FORBIDDEN else status, (None, Message()))
     if reason is None and status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-        reason, text = Reason.UNAVAILABLE, Text("the server failed", "服务器出错")
+        reason, text = Reason.UNAVAILABLE, Message("the server failed")
     if reason is None:
-        reason, text = Reason.INVALID, Text("an unexpected answer", "意外的响应")
+        reason, text = Reason.INVALID, Message("an unexpected answer")
     host, why = quoted(answer.url.host or ""), _message(answer.body)
-    english, chinese = (f" ({why})", f"（{why}）") if why else ("", "")
+    message = Message("{host}: {text}: HTTP {status}", host=host, text=text, status=status)
+    if why:
+        message = Message("{message} ({why})", message=message, why=why)
     raise ImageError(
         reason,
-        Text(
-            f"{host}: {text.en}: HTTP {status}{english}",
-            f"{host}：{text.zh}：HTTP {status}{chinese}",
-        ),
+        message,
         _retry_after(answer.headers.get("Retry-After", "")),
     )
 
@@ -368,5 +365,5 @@ def _retry_after(text: str) -> float | None:
     return None if seconds is None else min(max(seconds, 0.0), _MAX_RETRY_S)
 
 
-def _unauthorized(english: str, chinese: str) -> ImageError:
-    return ImageError(Reason.UNAUTHORIZED, Text(english, chinese))
+def _unauthorized(text: Message) -> ImageError:
+    return ImageError(Reason.UNAUTHORIZED, text)

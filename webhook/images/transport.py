@@ -16,7 +16,7 @@ import aiohttp
 from multidict import CIMultiDictProxy
 from yarl import URL
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.guards import MAX_REDIRECTS, REQUEST_S, GuardedResolver, Guards, Lookup
 from webhook.images.manifest import MAX_BYTES, too_large
@@ -105,9 +105,10 @@ class Transport:
         except TimeoutError:
             raise ImageError(
                 Reason.TIMEOUT,
-                Text(
-                    f"{host}: no complete answer within {self._request_s:g} seconds",
-                    f"{host}：{self._request_s:g} 秒内没有完整的响应",
+                Message(
+                    "{host}: no complete answer within {seconds:g} seconds",
+                    host=host,
+                    seconds=self._request_s,
                 ),
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -131,10 +132,7 @@ class Transport:
             url = url.join(URL(location, encoded=True))
         raise ImageError(
             Reason.BLOCKED,
-            Text(
-                f"{quoted(url.host or '')}: more than {MAX_REDIRECTS} redirects",
-                f"{quoted(url.host or '')}：重定向超过 {MAX_REDIRECTS} 次",
-            ),
+            Message("{host}: more than {most} redirects", host=quoted(url.host or ""), most=MAX_REDIRECTS),
         )
 
 
@@ -143,9 +141,9 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ImageError(
             Reason.INVALID,
-            Text(
-                f"{quoted(response.url.host or '')}: the answer is compressed, which was not asked for",
-                f"{quoted(response.url.host or '')}：响应被压缩，但请求并未要求压缩",
+            Message(
+                "{host}: the answer is compressed, which was not asked for",
+                host=quoted(response.url.host or ""),
             ),
         )
     found = bytearray()
@@ -156,27 +154,29 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     return bytes(found)
 
 
-def _why(host: str, error: Exception) -> Text:
+def _why(host: str, error: Exception) -> Message:
     """Return the message about a request without an answer."""
     match error:
         case aiohttp.ClientConnectorCertificateError():
             why = quoted(str(error.certificate_error))
-            return Text(
-                f"{host}: the certificate is not trusted: {why}; give the CA of the registry",
-                f"{host}：证书不受信任：{why}；请提供该镜像仓库的 CA",
+            return Message(
+                "{host}: the certificate is not trusted: {why}; give the CA of the registry",
+                host=host,
+                why=why,
             )
         case aiohttp.ClientConnectorSSLError():
             why = quoted(str(error.os_error))
-            return Text(
-                f"{host}: TLS failed: {why}; if the registry has no TLS, list it as insecure",
-                f"{host}：TLS 失败：{why}；如果该镜像仓库没有 TLS，请将其列为不安全仓库",
+            return Message(
+                "{host}: TLS failed: {why}; if the registry has no TLS, list it as insecure",
+                host=host,
+                why=why,
             )
         case aiohttp.ClientConnectorDNSError():
             why = quoted(error.os_error.strerror or str(error.os_error))
-            return Text(f"{host}: the name cannot be resolved: {why}", f"{host}：无法解析主机名：{why}")
+            return Message("{host}: the name cannot be resolved: {why}", host=host, why=why)
         case aiohttp.ClientConnectorError():
             code = error.os_error.errno
             why = os.strerror(code) if code else quoted(str(error.os_error))
-            return Text(f"{host}: no connection: {why}", f"{host}：无法连接：{why}")
+            return Message("{host}: no connection: {why}", host=host, why=why)
     why = quoted(str(error)) or type(error).__name__
-    return Text(f"{host}: no answer: {why}", f"{host}：没有响应：{why}")
+    return Message("{host}: no answer: {why}", host=host, why=why)

@@ -16,7 +16,7 @@ from rules.cuda.tables import gpu_model
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class ArchitectureCheck(Check):
@@ -36,14 +36,16 @@ class ArchitectureCheck(Check):
             return
         level = capped(setting, certain=found.certain and node.architecture is not None)
         platforms = ", ".join(f"linux/{each}" for each in sorted(found.architectures))
-        reason = Text(
-            f"the image is for {platforms}, the node for linux/{architecture}",
-            f"镜像的平台为 {platforms}，节点的平台为 linux/{architecture}",
+        reason = Message(
+            "the image is for {platforms}, the node for linux/{architecture}",
+            platforms=platforms,
+            architecture=architecture,
         )
         names = "/".join(sorted(found.architectures))
-        remedy = Text(
-            f"use an image for linux/{architecture}, or nodes with {names}",
-            f"使用 linux/{architecture} 的镜像，或 {names} 的节点",
+        remedy = Message(
+            "use an image for linux/{architecture}, or nodes with {names}",
+            architecture=architecture,
+            names=names,
         )
         yield CheckResult(level, reason, remedy, origin=found.origin)
 

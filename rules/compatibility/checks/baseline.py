@@ -8,7 +8,7 @@ from rules.compatibility.checks.base import MAJOR_SETTING, Check
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level, unmet
 from rules.model.sharing import SharingPolicy
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class BaselineCheck(Check):
@@ -24,23 +24,26 @@ class BaselineCheck(Check):
             return
         if need.version > baseline:
             level, setting = Level.INCOMPATIBLE, "baseline"
-            reason = Text(
-                f"the virtual GPUs support CUDA up to {baseline}, the container needs {need.version}",
-                f"虚拟 GPU 最高支持 CUDA {baseline}，容器需要 {need.version}",
+            reason = Message(
+                "the virtual GPUs support CUDA up to {baseline}, the container needs {version}",
+                baseline=baseline,
+                version=need.version,
             )
         elif need.version.major != baseline.major and need.exact:
             level, setting = policy.major_versions, MAJOR_SETTING
-            reason = Text(
-                f"the virtual GPUs are of CUDA {baseline}, the container is of another major, {need.version}",
-                f"虚拟 GPU 的基线为 CUDA {baseline}，容器为另一主版本 {need.version}",
+            reason = Message(
+                "the virtual GPUs are of CUDA {baseline}, the container is of another major, {version}",
+                baseline=baseline,
+                version=need.version,
             )
         else:
             return
         if level is Level.COMPATIBLE:
             return
-        remedy = Text(
-            f"use an image with CUDA {baseline.major}.x up to {baseline}, or whole GPUs",
-            f"改用 CUDA {baseline.major}.x（不高于 {baseline}）的镜像，或使用整卡",
+        remedy = Message(
+            "use an image with CUDA {major}.x up to {baseline}, or whole GPUs",
+            major=baseline.major,
+            baseline=baseline,
         )
         level = min(level, unmet(certain=need.certain))
         yield CheckResult(level, reason, remedy, origin=need.origin, setting=setting)

@@ -15,11 +15,11 @@ from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 _NO_KERNEL_IMAGE: Final = 209  # of data/errors.yaml
-_NO_TEXT: Final = Text()
-MISSING_COMPUTE: Final = Text("no label provides the compute capability", "没有标签提供计算能力")
+_NO_TEXT: Final = Message()
+MISSING_COMPUTE: Final = Message("no label provides the compute capability")
 
 
 class ComputeCapabilityCheck(Check):
@@ -52,9 +52,7 @@ class ComputeCapabilityCheck(Check):
         for need in requirements.compute:
             if gpu < need.minimum:
                 denied |= need.certain
-                below = Text(
-                    f"compute capability {gpu}, below {need.minimum}", f"计算能力 {gpu}，低于 {need.minimum}"
-                )
+                below = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.minimum)
                 # A framework checks its own flags before CUDA does.
                 code = 0 if need.asked else _NO_KERNEL_IMAGE
                 yield CheckResult(unmet(certain=need.certain), below, _way_out(need), code, need.origin)
@@ -82,11 +80,9 @@ class ComputeCapabilityCheck(Check):
                 yield Constraint(Subject.GPU, [*({ARCH: each} for each in floor), {ARCH: None}])
 
 
-def newer_gpu(minimum: MajorMinor) -> Text:
+def newer_gpu(minimum: MajorMinor) -> Message:
     """Return the fix for a GPU that is too old."""
-    return Text(
-        f"use a GPU of compute capability {minimum} or higher", f"使用计算能力 {minimum} 及以上的 GPU"
-    )
+    return Message("use a GPU of compute capability {minimum} or higher", minimum=minimum)
 
 
 def _missing_code(requirements: GpuRequirements, gpu: ComputeCapability) -> Iterator[CheckResult]:
@@ -95,21 +91,21 @@ def _missing_code(requirements: GpuRequirements, gpu: ComputeCapability) -> Iter
     if built_for is None or runs:
         return
     origin = requirements.cuda.origin if requirements.cuda else _NO_TEXT
-    what = Text(f"code for compute capability {gpu}", f"适用于计算能力 {gpu} 的代码")
+    what = Message("code for compute capability {gpu}", gpu=gpu)
     if runs is None:
-        reason = Text(f"the image may hold no {what.en}", f"镜像可能不含{what.zh}")
+        reason = Message("the image may hold no {what}", what=what)
         yield CheckResult(Level.UNSTABLE, reason, code=_NO_KERNEL_IMAGE, origin=origin)
     else:
-        reason = Text(f"the image holds no {what.en}", f"镜像不含{what.zh}")
-        remedy = Text(f"use an image built for {gpu}", f"使用为 {gpu} 构建的镜像")
+        reason = Message("the image holds no {what}", what=what)
+        remedy = Message("use an image built for {gpu}", gpu=gpu)
         yield CheckResult(unmet(certain=built_for.certain), reason, remedy, _NO_KERNEL_IMAGE, origin)
 
 
-def _way_out(need: ComputeRequirement) -> Text:
+def _way_out(need: ComputeRequirement) -> Message:
     newer = newer_gpu(need.minimum)
-    if not need.way_out.en:
+    if not need.way_out:
         return newer
-    return Text(f"{need.way_out.en}, or {newer.en}", f"{need.way_out.zh}，或{newer.zh}")
+    return Message("{way_out}, or {newer}", way_out=need.way_out, newer=newer)
 
 
 def _floors(requirements: GpuRequirements) -> Iterator[list[VersionRange]]:

@@ -39,7 +39,7 @@ from rules.model.sharing import SharingPolicy, oldest_of_major
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
 from rules.text.bounded_cache import bounded_cache
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # A driver and the programs of the major version before its own are tested most; it runs older ones, too.
 STABLE_MAJORS: Final = 1
@@ -54,8 +54,8 @@ _IN_IMAGE: Final = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
 # Results of requirements on kinds of nodes with older drivers, 1 KB each; characters of requirements.
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 8192
-_NO_TEXT: Final = Text()
-MISSING_CUDA: Final = Text("no label provides the driver's CUDA version", "没有标签提供驱动的 CUDA 版本")
+_NO_TEXT: Final = Message()
+MISSING_CUDA: Final = Message("no label provides the driver's CUDA version")
 
 
 _OlderKey = tuple[SharingPolicy, GpuRequirements, CudaRequirement, NodeCapabilities]
@@ -93,10 +93,7 @@ class DriverCheck(Check):
         if major is not None and driver.major != major:
             yield _other_major(policy, need, driver)
         elif driver.major - need.version.major > STABLE_MAJORS:
-            reason = Text(
-                f"the driver's CUDA {driver} is more than one major version newer",
-                f"驱动的 CUDA {driver} 超前一个以上主版本",
-            )
+            reason = Message("the driver's CUDA {driver} is more than one major version newer", driver=driver)
             yield CheckResult(Level.UNSTABLE, reason, warns=policy.warns_of_newer_majors)
 
     def constraints(
@@ -185,14 +182,14 @@ def _find_older(key: _OlderKey) -> CheckResult:
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
     below, fix = _below(driver, runtime)
     found = _outcome(policy, requirements, need, node)
-    reason = Text(below.en + found.suffix.en, below.zh + found.suffix.zh)
+    reason = Message("{below}{suffix}", below=below, suffix=found.suffix)
     level, code = found.level, found.code
     unmet = refusal(requirements, node)
     if unmet and policy.runtime(requirements, node).mode is RuntimeMode.UNKNOWN:
         how = not_started(unmet, found.started)
         if level is Level.INCOMPATIBLE and not found.setting:  # in every mode, but with one error or another
             how, code = unsatisfied(unmet, found.suffix), 0
-        level, reason = max(level, Level.UNKNOWN), Text(f"{below.en}: {how.en}", f"{below.zh}：{how.zh}")
+        level, reason = max(level, Level.UNKNOWN), Message("{below}: {how}", below=below, how=how)
     if not need.certain:
         level = min(level, Level.UNSTABLE)
     remedy = _NO_TEXT if level is Level.COMPATIBLE else fix
@@ -200,15 +197,12 @@ def _find_older(key: _OlderKey) -> CheckResult:
 
 
 @lru_cache(maxsize=_REMEMBERED)
-def _below(driver: CudaVersion, runtime: CudaVersion) -> tuple[Text, Text]:
+def _below(driver: CudaVersion, runtime: CudaVersion) -> tuple[Message, Message]:
     """Return that a driver has an older CUDA version, and the fix."""
     newer = newer_driver(runtime)
     return (
-        Text(f"the driver has CUDA {driver}, below {runtime}", f"驱动为 CUDA {driver}，低于 {runtime}"),
-        Text(
-            f"use an image with CUDA {driver} or older, or {newer.en}",
-            f"改用 CUDA {driver} 或更旧的镜像，或{newer.zh}",
-        ),
+        Message("the driver has CUDA {driver}, below {runtime}", driver=driver, runtime=runtime),
+        Message("use an image with CUDA {driver} or older, or {newer}", driver=driver, newer=newer),
     )
 
 
@@ -224,18 +218,18 @@ class _Outcome(NamedTuple):
     """
 
     level: Level
-    suffix: Text
-    started: Text
+    suffix: Message
+    started: Message
     code: int = 0
     setting: str = ""
 
 
 _RUNS_FORWARD: Final = _Outcome(
     Level.COMPATIBLE,
-    Text(": it runs by forward compatibility (cuda-compat)", "：依靠前向兼容（cuda-compat）运行"),
-    Text("it runs by forward compatibility (cuda-compat)", "依靠前向兼容（cuda-compat）运行"),
+    Message(": it runs by forward compatibility (cuda-compat)"),
+    Message("it runs by forward compatibility (cuda-compat)"),
 )
-_FAILS: Final = Text("it fails", "它会失败")
+_FAILS: Final = Message("it fails")
 
 
 def _outcome(
@@ -259,8 +253,8 @@ def _outcome(
     if why is _NO_TEXT:
         return _Outcome(Level.INCOMPATIBLE, why, _FAILS, code)
     reason, started = (
-        Text("; " + why.en, "；" + why.zh),
-        Text(f"{_FAILS.en}: {why.en}", f"{_FAILS.zh}：{why.zh}"),
+        Message("; {why}", why=why),
+        Message("{fails}: {why}", fails=_FAILS, why=why),
     )
     return _Outcome(Level.INCOMPATIBLE, reason, started, code)
 
@@ -276,16 +270,15 @@ def _older_minor(
     admitted = requirements.admits(host_of(node))
     may_load = requirements.cuda_compat in _IN_IMAGE and inside.loaded is not False
     about = _about_libraries(requirements, node, inside)
-    limits = Text("with limits (no newer features, no PTX)", "（不含新特性与 PTX）")
-    runs = Text(f"it runs {limits.en}", f"它可有限运行{limits.zh}")
-    supported = Text(", which NVIDIA supports " + limits.en, "，NVIDIA 有限支持" + limits.zh)
+    limits = Message("with limits (no newer features, no PTX)")
+    runs = Message("it runs {limits}", limits=limits)
+    supported = Message(", which NVIDIA supports {limits}", limits=limits)
     level, setting = policy.minor_versions, MINOR_SETTING
     if admitted:
         level = Level.COMPATIBLE
         variable = next(each.variable for each in requirements.driver_constraints)
-        supported = Text(
-            f", but {variable} admits this driver: it runs by minor version compatibility",
-            f"，但 {variable} 允许该驱动：依靠次版本兼容运行",
+        supported = Message(
+            ", but {variable} admits this driver: it runs by minor version compatibility", variable=variable
         )
     elif level is Level.INCOMPATIBLE and may_load and inside.supported is not False:
         return _may_fail(about)
@@ -294,8 +287,8 @@ def _older_minor(
     if may_load and inside.supported is False:
         if level < Level.UNKNOWN:
             return _may_fail(about)
-        runs = Text(f"{runs.en} or fails: {about.en}", f"{runs.zh}，也可能失败：{about.zh}")
-        supported = Text(f"{supported.en}; {about.en}", f"{supported.zh}；{about.zh}")
+        runs = Message("{runs} or fails: {about}", runs=runs, about=about)
+        supported = Message("{supported}; {about}", supported=supported, about=about)
     return _Outcome(level, supported, runs, setting=setting if level is Level.INCOMPATIBLE else "")
 
 
@@ -314,45 +307,37 @@ def _without_known_libraries(policy: SharingPolicy) -> _Outcome:
     """Return the outcome of a driver of an older major version, which the rule decides."""
     return _Outcome(
         policy.major_versions,
-        Text(", and it is unknown whether the image has cuda-compat", "，且未知镜像中是否有 cuda-compat"),
-        Text("it fails, unless the image has cuda-compat", "它会失败，除非镜像中有 cuda-compat"),
+        Message(", and it is unknown whether the image has cuda-compat"),
+        Message("it fails, unless the image has cuda-compat"),
         _INSUFFICIENT_DRIVER,
         MAJOR_SETTING if policy.major_versions is Level.INCOMPATIBLE else "",
     )
 
 
-def _may_fail(why: Text) -> _Outcome:
-    fails = Text(f"it may fail: {why.en}", f"可能失败：{why.zh}")
-    return _Outcome(Level.UNKNOWN, Text(", so " + fails.en, "，" + fails.zh), fails)
+def _may_fail(why: Message) -> _Outcome:
+    fails = Message("it may fail: {why}", why=why)
+    return _Outcome(Level.UNKNOWN, Message(", so {fails}", fails=fails), fails)
 
 
-def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, inside: _Libraries) -> Text:
+def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, inside: _Libraries) -> Message:
     """Return why the compatibility libraries of an image do not help, or why that is unknown."""
     if requirements.cuda_compat is CompatLibraries.UNKNOWN and inside.supported is not False:
-        return Text("the image may have no cuda-compat", "镜像可能没有 cuda-compat")
+        return Message("the image may have no cuda-compat")
     if inside.loaded is False:
-        return Text(
-            "the node's container runtime does not load the image's cuda-compat",
-            "该节点的容器运行时不加载镜像中的 cuda-compat",
-        )
+        return Message("the node's container runtime does not load the image's cuda-compat")
     if _is_consumer(node):
-        return Text("cuda-compat does not support consumer GPUs", "cuda-compat 不支持消费级 GPU")
+        return Message("cuda-compat does not support consumer GPUs")
     branch = branch_of(node)
     version = requirements.cuda.version if requirements.cuda else None
     if inside.supported is False:
-        return Text(
-            f"cuda-compat of CUDA {version} does not support driver branch {branch}",
-            f"CUDA {version} 的 cuda-compat 不支持驱动分支 {branch}",
+        return Message(
+            "cuda-compat of CUDA {version} does not support driver branch {branch}",
+            version=version,
+            branch=branch,
         )
     if inside.supported is None:
-        return Text(
-            "cuda-compat may not support this GPU and driver",
-            "cuda-compat 可能不支持该 GPU 和驱动",
-        )
-    return Text(
-        "the node's container runtime may not load the image's cuda-compat",
-        "该节点的容器运行时可能不加载镜像中的 cuda-compat",
-    )
+        return Message("cuda-compat may not support this GPU and driver")
+    return Message("the node's container runtime may not load the image's cuda-compat")
 
 
 def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> bool:
@@ -380,11 +365,12 @@ def _is_undecided(requirements: GpuRequirements, node: NodeCapabilities) -> bool
 def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersion) -> CheckResult:
     """Return the result of a driver of another major version, for virtual GPUs."""
     other = f"CUDA {driver.major}.x"
-    reason = Text(
-        f"the driver has CUDA {driver}, another major version than the container's {need.version}",
-        f"驱动为 CUDA {driver}，与容器的 {need.version} 主版本不同",
+    reason = Message(
+        "the driver has CUDA {driver}, another major version than the container's {version}",
+        driver=driver,
+        version=need.version,
     )
-    remedy = Text(f"use an image with {other}, or whole GPUs", f"改用 {other} 的镜像，或使用整卡")
+    remedy = Message("use an image with {other}, or whole GPUs", other=other)
     level = min(policy.major_versions, unmet(certain=need.certain))
     return CheckResult(level, reason, remedy, origin=need.origin, setting=MAJOR_SETTING)
 

@@ -16,7 +16,7 @@ from rules.cuda.versions import ComputeCapability
 from rules.model.check_result import CheckResult, unmet
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class DriverSupportCheck(Check):
@@ -54,16 +54,15 @@ def unsupported_gpu(node: NodeCapabilities) -> CheckResult | None:
         return None
     last, model = fact.value, gpu_model(node.product) if node.product else None
     name, architecture = model.product if model else f"GPU {ComputeCapability(*gpu)}", last.architecture
-    reason = Text(
-        f"driver branch {branch_of(node)} does not support the {name} ({architecture.title()}): "
-        f"R{last.branch} is the last branch that does",
-        f"驱动分支 {branch_of(node)} 不支持 {name}（{architecture.title()}）："
-        f"R{last.branch} 是最后一个支持它的分支",
+    reason = Message(
+        "driver branch {branch} does not support the {name} ({architecture}): "
+        "R{last} is the last branch that does",
+        branch=branch_of(node),
+        name=name,
+        architecture=architecture.title(),
+        last=last.branch,
     )
-    remedy = Text(
-        f"downgrade the node's driver to R{last.branch}, or use a newer GPU",
-        f"将节点的驱动降级到 R{last.branch}，或使用更新的 GPU",
-    )
+    remedy = Message("downgrade the node's driver to R{last}, or use a newer GPU", last=last.branch)
     return CheckResult(unmet(certain=fact.certain), reason, remedy)
 
 

@@ -19,7 +19,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import GpuResource, gpu_resources, vendor_of_image
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 SETTING = "checks.exclusiveDevices"
 
@@ -70,14 +70,15 @@ def _of_image(
     built_for: that vendor, empty for the CPU, and what says so.
     """
     (name, gpu), (vendor, word) = requested, built_for
-    built = Text(vendor, f" {vendor}") if vendor else Text("the CPU", " CPU")
-    reason = Text(
-        f"the image is built for {built.en} (`{word}`), the container requests {name} ({gpu.vendor})",
-        f"镜像为{built.zh}（`{word}`）构建，而容器申请了 {name}（{gpu.vendor}）",
+    built = Message("{word}", word=vendor) if vendor else Message("the CPU")
+    reason = Message(
+        "the image is built for {built} (`{word}`), the container requests {name} ({vendor})",
+        built=built,
+        word=word,
+        name=name,
+        vendor=gpu.vendor,
     )
-    remedy = Text(
-        f"use an image for {gpu.vendor}, or remove {name}", f"使用 {gpu.vendor} 的镜像，或去掉 {name}"
-    )
+    remedy = Message("use an image for {vendor}, or remove {name}", vendor=gpu.vendor, name=name)
     return _finding(container, name, CheckResult(level, reason, remedy, setting=SETTING))
 
 
@@ -94,19 +95,21 @@ def _finding(container: Container, name: str, result: CheckResult) -> ContainerF
 
 
 def _of_profiles(level: Level, first: str, second: str) -> CheckResult:
-    reason = Text(
-        f"{first} and {second}: the container may see only one of the MIG profiles",
-        f"{first} 与 {second}：容器可能只能看到其中一种 MIG 规格",
+    reason = Message(
+        "{first} and {second}: the container may see only one of the MIG profiles", first=first, second=second
     )
-    remedy = Text("request one profile in each container", "每个容器只申请一种规格")
+    remedy = Message("request one profile in each container")
     return CheckResult(level, reason, remedy, setting=SETTING)
 
 
 def _of_vendors(level: Level, first: tuple[str, GpuResource], second: tuple[str, GpuResource]) -> CheckResult:
     (name, one), (other, two) = first, second
-    reason = Text(
-        f"{name} ({one.vendor}) and {other} ({two.vendor}): only a node with both can run the pod",
-        f"{name}（{one.vendor}）与 {other}（{two.vendor}）：仅同时具备两者的节点可运行",
+    reason = Message(
+        "{name} ({vendor}) and {other} ({other_vendor}): only a node with both can run the pod",
+        name=name,
+        vendor=one.vendor,
+        other=other,
+        other_vendor=two.vendor,
     )
-    remedy = Text("request devices of one vendor", "只申请一家厂商的设备")
+    remedy = Message("request devices of one vendor")
     return CheckResult(level, reason, remedy, setting=SETTING)

@@ -15,9 +15,9 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped, unknown
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
-_MISSING: Final = Text("no label provides the GPU memory", "没有标签提供显存大小")
+_MISSING: Final = Message("no label provides the GPU memory")
 
 
 def too_much_memory(
@@ -32,14 +32,17 @@ def too_much_memory(
     if level is Level.COMPATIBLE or len(known) < len(memory) or not known or share.mib <= max(known):
         return None
     most = max(known)
-    reason = Text(
-        f"{share.resource} is {shown(share.mib)} of GPU memory, and no GPU has more than {shown(most)}",
-        f"{share.resource} 为 {shown(share.mib)} 显存，没有 GPU 超过 {shown(most)}",
+    reason = Message(
+        "{resource} is {mib} of GPU memory, and no GPU has more than {most}",
+        resource=share.resource,
+        mib=shown(share.mib),
+        most=shown(most),
     )
     amount = share.amount_up_to(most)
-    remedy = Text(
-        f"write at most {amount} for {share.resource}, unless GPU memory is oversubscribed",
-        f"{share.resource} 最多写 {amount}，除非显存可超额分配",
+    remedy = Message(
+        "write at most {amount} for {resource}, unless GPU memory is oversubscribed",
+        amount=amount,
+        resource=share.resource,
     )
     return CheckResult(level, reason, remedy)
 
@@ -62,21 +65,19 @@ class GpuMemoryCheck(Check):
             return ()
         least = shown(need.mib)
         if found.unit:
-            reason = Text(
-                f"{found.resource} is {shown(found.mib)} of GPU memory, below {least}",
-                f"{found.resource} 为 {shown(found.mib)} 显存，低于 {least}",
+            reason = Message(
+                "{resource} is {mib} of GPU memory, below {least}",
+                resource=found.resource,
+                mib=shown(found.mib),
+                least=least,
             )
             amount = found.amount_for(need.mib)
-            remedy = Text(f"write {amount} for {found.resource}", f"将 {found.resource} 写为 {amount}")
+            remedy = Message("write {amount} for {resource}", amount=amount, resource=found.resource)
         else:
-            reason = Text(
-                f"{found.resource} has less than {least} of GPU memory",
-                f"{found.resource} 的显存低于 {least}",
+            reason = Message(
+                "{resource} has less than {least} of GPU memory", resource=found.resource, least=least
             )
-            remedy = Text(
-                f"request a MIG profile with more than {least}, or a whole GPU",
-                f"申请显存大于 {least} 的 MIG 规格，或整卡",
-            )
+            remedy = Message("request a MIG profile with more than {least}, or a whole GPU", least=least)
         level = capped(setting, certain=found.certain)
         result = CheckResult(level, reason, remedy, origin=_origin(need))
         return (ContainerFinding(result, container.resource_path("limits", found.resource)),)
@@ -100,14 +101,8 @@ class GpuMemoryCheck(Check):
             if node.memory_mib is None:
                 model = gpu_model(node.product) if node.product else None
                 certain &= model is not None and model.status.certain
-            reason = Text(
-                f"GPU memory {shown(memory)}, below {shown(need.mib)}",
-                f"显存 {shown(memory)}，低于 {shown(need.mib)}",
-            )
-            remedy = Text(
-                f"use a GPU with {shown(need.mib)} of memory or more",
-                f"使用显存不低于 {shown(need.mib)} 的 GPU",
-            )
+            reason = Message("GPU memory {memory}, below {mib}", memory=shown(memory), mib=shown(need.mib))
+            remedy = Message("use a GPU with {mib} of memory or more", mib=shown(need.mib))
             level = capped(setting, certain=certain)
             yield CheckResult(level, reason, remedy, origin=_origin(need))
 
@@ -127,6 +122,6 @@ class GpuMemoryCheck(Check):
             yield Constraint(Subject.MEMORY, [{MEMORY: VersionRange((need.mib, 0))}, *missing])
 
 
-def _origin(need: MemoryRequirement) -> Text:
+def _origin(need: MemoryRequirement) -> Message:
     least = shown(need.mib)
-    return Text(f"{need.origin.en} asks for {least}", f"{need.origin.zh} 要求 {least}")
+    return Message("{origin} asks for {least}", origin=need.origin, least=least)

@@ -37,7 +37,7 @@ from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 from rules.text.bounded_cache import bounded_cache
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Parts of a version that labels have.
 _PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
@@ -50,15 +50,13 @@ _ENFORCING: Final = {
     False: frozenset({RuntimeMode.LEGACY, RuntimeMode.UNKNOWN}),
     True: frozenset({RuntimeMode.LEGACY}),
 }
-_NO_TEXT: Final = Text()
-_INSPECT: Final = Text(
-    "read the image: gpugate image inspect IMAGE -o rule", "读取镜像：gpugate image inspect IMAGE -o rule"
-)
+_NO_TEXT: Final = Message()
+_INSPECT: Final = Message("read the image: gpugate image inspect IMAGE -o rule")
 _FACTS: Final = {
-    "cuda": Text("the driver's CUDA version", "驱动的 CUDA 版本"),
-    "driver": Text("the driver version", "驱动版本"),
-    "arch": Text("the compute capability", "计算能力"),
-    _BRAND: Text("the GPU's product and so its brand", "GPU 型号及其品牌"),
+    "cuda": Message("the driver's CUDA version"),
+    "driver": Message("the driver version"),
+    "arch": Message("the compute capability"),
+    _BRAND: Message("the GPU's product and so its brand"),
 }
 
 
@@ -87,7 +85,7 @@ class NvidiaRequireCheck(Check):
             unmet = [each for each in unmet if not each.concerns_driver]
         if unmet:
             (first, *_) = unmet
-            starts = Text("it starts", "它可以启动")
+            starts = Message("it starts")
             reason = not_started(first, starts, _why_unsatisfied(first, host))
             yield CheckResult(Level.UNKNOWN, reason, _way_out(first, host), origin=first.origin)
         elif undecided := next((each for holds, each in known if holds is None), None):
@@ -153,20 +151,21 @@ def refusal(requirements: GpuRequirements, node: NodeCapabilities) -> StartConst
     return next((each for each in requirements.driver_constraints if each.holds(host) is False), None)
 
 
-def unsatisfied(constraint: StartConstraint, why: Text = _NO_TEXT) -> Text:
+def unsatisfied(constraint: StartConstraint, why: Message = _NO_TEXT) -> Message:
     """Return that a variable is not satisfied. why: continues the sentence."""
-    return Text(f"{constraint.variable} is not satisfied{why.en}", f"不满足 {constraint.variable}{why.zh}")
+    return Message("{variable} is not satisfied{why}", variable=constraint.variable, why=why)
 
 
-def not_started(constraint: StartConstraint, otherwise: Text, why: Text = _NO_TEXT) -> Text:
+def not_started(constraint: StartConstraint, otherwise: Message, why: Message = _NO_TEXT) -> Message:
     """Return what an unsatisfied variable leads to if the mode of the container runtime is unknown.
 
     otherwise: what happens in CDI mode. why: the variable is not satisfied.
     """
     why = unsatisfied(constraint, why)
-    return Text(
-        f"NVIDIA's legacy container runtime does not start it ({why.en}); in CDI mode {otherwise.en}",
-        f"NVIDIA 的 legacy 容器运行时不会启动它（{why.zh}）；在 CDI 模式下，{otherwise.zh}",
+    return Message(
+        "NVIDIA's legacy container runtime does not start it ({why}); in CDI mode {otherwise}",
+        why=why,
+        otherwise=otherwise,
     )
 
 
@@ -185,9 +184,9 @@ def host_of(node: NodeCapabilities) -> Host:
     )
 
 
-def newer_driver(cuda: MajorMinor) -> Text:
+def newer_driver(cuda: MajorMinor) -> Message:
     """Return the fix for a driver that is too old."""
-    return Text(f"a driver with CUDA {cuda} or newer", f"使用支持 CUDA {cuda} 及以上的驱动")
+    return Message("a driver with CUDA {cuda} or newer", cuda=cuda)
 
 
 def satisfying(
@@ -245,31 +244,27 @@ _admitting = bounded_cache(
 def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
     """Return the result of a variable that is not satisfied, in a mode that evaluates it."""
     reason, remedy = unsatisfied(constraint, _why_unsatisfied(constraint, host)), _way_out(constraint, host)
-    origin = Text(
-        f"{constraint.origin.en}, which the node's container runtime enforces",
-        f"{constraint.origin.zh}，该节点的容器运行时强制检查",
-    )
+    origin = Message("{origin}, which the node's container runtime enforces", origin=constraint.origin)
     return CheckResult(Level.INCOMPATIBLE, reason, remedy, origin=origin)
 
 
-def _why_unsatisfied(constraint: StartConstraint, host: Host) -> Text:
+def _why_unsatisfied(constraint: StartConstraint, host: Host) -> Message:
     """Return why a driver does not satisfy a variable, if it is too old; it continues a sentence."""
     return _why_not(constraint, host) if _way_out(constraint, host) is not _NO_TEXT else _NO_TEXT
 
 
-def _way_out(constraint: StartConstraint, host: Host) -> Text:
+def _way_out(constraint: StartConstraint, host: Host) -> Message:
     """Return the fix for a driver that is older than the newest one that a constraint admits, or nothing."""
     needed = constraint.native
     if needed is None or host.cuda is None or host.cuda >= needed:
         return _NO_TEXT
     cuda = MajorMinor(*host.cuda)
-    return Text(
-        f"use an image with CUDA {cuda} or older, or {newer_driver(needed).en}",
-        f"改用 CUDA {cuda} 或更旧的镜像，或{newer_driver(needed).zh}",
+    return Message(
+        "use an image with CUDA {cuda} or older, or {newer}", cuda=cuda, newer=newer_driver(needed)
     )
 
 
-def _why_not(constraint: StartConstraint, host: Host) -> Text:
+def _why_not(constraint: StartConstraint, host: Host) -> Message:
     """Return why an older driver is not admitted: its branch is not listed, or not for this brand of GPU."""
     cuda = MajorMinor(*(host.cuda or (0, 0)))
     alternatives = tuple(
@@ -277,13 +272,15 @@ def _why_not(constraint: StartConstraint, host: Host) -> Text:
     )
     if host.brands and alternatives and held(alternatives, host):
         brands = "/".join(host.brands)
-        return Text(
-            f": it admits a driver with CUDA {cuda}, but not for GPUs of brand {brands}",
-            f"：允许 CUDA {cuda} 的驱动，但不允许品牌为 {brands} 的 GPU",
+        return Message(
+            ": it admits a driver with CUDA {cuda}, but not for GPUs of brand {brands}",
+            cuda=cuda,
+            brands=brands,
         )
-    return Text(
-        f": the driver has CUDA {cuda}, below {constraint.native}, and is not an older one that it admits",
-        f"：驱动为 CUDA {cuda}，低于 {constraint.native}，且不在其允许的旧驱动之列",
+    return Message(
+        ": the driver has CUDA {cuda}, below {native}, and is not an older one that it admits",
+        cuda=cuda,
+        native=constraint.native,
     )
 
 
@@ -296,17 +293,15 @@ def _undecided(constraint: StartConstraint, host: Host, *, has_product: bool) ->
     missing = next((factor.name for factor in constraint.factors if factor.holds(host) is None), None)
     remedy = _INSPECT if missing is None else _NO_TEXT
     if missing == _BRAND and has_product:
-        why = Text("the GPU's brand is unknown", "GPU 品牌未知")
+        why = Message("the GPU's brand is unknown")
         remedy = _way_out(constraint, host)
     elif missing is not None:
-        why = Text(f"no label provides {_FACTS[missing].en}", f"没有标签提供{_FACTS[missing].zh}")
+        why = Message("no label provides {fact}", fact=_FACTS[missing])
     elif constraint.complete and constraint.certain:
-        why = Text("builds of this tag differ", "该标签的不同构建有所不同")
+        why = Message("builds of this tag differ")
     else:
-        why = Text("the image's value is not fully known", "该镜像的取值不完全已知")
-    reason = Text(
-        f"cannot determine whether {name} is satisfied: {why.en}", f"无法确定是否满足 {name}：{why.zh}"
-    )
+        why = Message("the image's value is not fully known")
+    reason = Message("cannot determine whether {name} is satisfied: {why}", name=name, why=why)
     return CheckResult(unknown(certain=constraint.certain), reason, remedy)
 
 

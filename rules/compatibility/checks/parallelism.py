@@ -11,7 +11,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, requested_gpus
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 
 class ParallelismCheck(Check):
@@ -100,23 +100,27 @@ def _too_few(
     level: Level, program: Parallelism, requested: RequestedGpus, needed: int, nodes: int
 ) -> CheckResult:
     written, count = _written(program), requested.devices
-    on_each = Text(" on each node", "（每个节点）") if nodes > 1 else Text()
-    reason = Text(
-        f"{program.program} needs {needed} GPUs{on_each.en} for {written}, the container requests {count}",
-        f"{program.program} 的 {written} 需要 {needed} 块 GPU{on_each.zh}，容器只申请了 {count} 块",
+    on_each = Message(" on each node") if nodes > 1 else Message()
+    reason = Message(
+        "{program} needs {needed} GPUs{on_each} for {written}, the container requests {count}",
+        program=program.program,
+        needed=needed,
+        on_each=on_each,
+        written=written,
+        count=count,
     )
     amount = f"{requested.name}: {needed * requested.units}"
     if program.splits_model and count:  # into equal parts, for which models are made
         count = 1 << count.bit_length() - 1
     if len(program.written) == 1 and nodes == 1:
-        lower = Text(f"set {_lowered(program, count)}", f"改用 {_lowered(program, count)}")
+        lower = Message("set {flags}", flags=_lowered(program, count))
     else:
         total = count * nodes
-        lower = Text(f"lower the product of the flags to {total}", f"将这些参数的乘积降为 {total}")
+        lower = Message("lower the product of the flags to {total}", total=total)
     if count < requested.devices:
         rest = f"{requested.name}: {count * requested.units}"
-        lower = Text(f"{lower.en} and request {rest}", f"{lower.zh}并申请 {rest}")
-    remedy = Text(f"request {amount}, or {lower.en}", f"申请 {amount}，或{lower.zh}")
+        lower = Message("{lower} and request {rest}", lower=lower, rest=rest)
+    remedy = Message("request {amount}, or {lower}", amount=amount, lower=lower)
     return CheckResult(level, reason, remedy)
 
 
@@ -128,22 +132,26 @@ def _lowered(program: Parallelism, count: int) -> str:
 
 def _idle(level: Level, program: Parallelism, requested: RequestedGpus, needed: int) -> CheckResult:
     written, rest = _written(program), requested.devices - needed
-    reason = Text(
-        f"{program.program} uses {needed} of {requested.devices} GPUs because of {written}, {rest} idle",
-        f"{program.program} 因 {written} 只使用 {requested.devices} 块 GPU 中的 {needed} 块，{rest} 块闲置",
+    reason = Message(
+        "{program} uses {needed} of {devices} GPUs because of {written}, {rest} idle",
+        program=program.program,
+        needed=needed,
+        devices=requested.devices,
+        written=written,
+        rest=rest,
     )
-    remedy = Text(
-        f"request {requested.name}: {needed}, or raise the flag",
-        f"申请 {requested.name}: {needed}，或调高该参数",
-    )
+    remedy = Message("request {name}: {needed}, or raise the flag", name=requested.name, needed=needed)
     return CheckResult(level, reason, remedy)
 
 
 def _uneven(level: Level, program: Parallelism, nodes: int) -> CheckResult:
     written = _written(program)
-    reason = Text(
-        f"the {program.gpus} GPUs of {program.program} for {written} cannot be divided among {nodes} nodes",
-        f"{program.program} 的 {written} 所需的 {program.gpus} 块 GPU 无法平均分配到 {nodes} 个节点",
+    reason = Message(
+        "the {gpus} GPUs of {program} for {written} cannot be divided among {nodes} nodes",
+        gpus=program.gpus,
+        program=program.program,
+        written=written,
+        nodes=nodes,
     )
-    remedy = Text("use a multiple of the number of nodes", "改为节点数的整数倍")
+    remedy = Message("use a multiple of the number of nodes")
     return CheckResult(capped(level, certain=False), reason, remedy)

@@ -20,7 +20,7 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import Clause
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 _SETTING: Final = "checks.sharedGpuCount"
 # Values of nvidia.com/gpu.sharing-strategy, and the end of nvidia.com/gpu.product of shared GPUs.
@@ -44,21 +44,17 @@ class SharedGpuCountCheck(Check):
         resource = requirements.several
         if strategy == _MPS:
             level = Level.INCOMPATIBLE
-            reason = Text(
-                f"its GPUs are shared by MPS, and a container gets one {resource}",
-                f"其 GPU 通过 MPS 共享，每个容器只能获得一个 {resource}",
+            reason = Message(
+                "its GPUs are shared by MPS, and a container gets one {resource}", resource=resource
             )
         else:
             level = Level.UNKNOWN
-            reason = Text(
-                f"its GPUs are shared by time-slicing: several {resource} may be one GPU, or be refused",
-                f"其 GPU 通过时间分片共享：多个 {resource} 可能是同一块 GPU，也可能被拒绝",
+            reason = Message(
+                "its GPUs are shared by time-slicing: several {resource} may be one GPU, or be refused",
+                resource=resource,
             )
-        origin = Text(f"the container requests several {resource}", f"容器申请多个 {resource}")
-        remedy = Text(
-            f"request 1 {resource}, or use nodes whose GPUs are not shared",
-            f"申请 1 个 {resource}，或使用未共享 GPU 的节点",
-        )
+        origin = Message("the container requests several {resource}", resource=resource)
+        remedy = Message("request 1 {resource}, or use nodes whose GPUs are not shared", resource=resource)
         level = min(level, policy.checks.shared_gpu_count)
         yield CheckResult(level, reason, remedy, origin=origin, setting=_SETTING)
 
@@ -108,13 +104,13 @@ def too_many(
     level = capped(policy.checks.gpu_count, certain=certain)
     if level is Level.COMPATIBLE:
         return None
-    together = Text(f" ({own} in this container)", f"（此容器 {own} 个）") if own != amount else Text()
-    reason = Text(
-        f"the pod requests {amount} {resource}{together.en}, no node has more than {most}",
-        f"该 Pod 申请 {amount} 个 {resource}{together.zh}，没有节点超过 {most} 个",
+    together = Message(" ({own} in this container)", own=own) if own != amount else Message()
+    reason = Message(
+        "the pod requests {amount} {resource}{together}, no node has more than {most}",
+        amount=amount,
+        resource=resource,
+        together=together,
+        most=most,
     )
-    fix = Text(
-        f"request at most {most} in one pod; use several pods for more",
-        f"每个 Pod 最多申请 {most} 个；需要更多时请使用多个 Pod",
-    )
+    fix = Message("request at most {most} in one pod; use several pods for more", most=most)
     return CheckResult(level, reason, fix)

@@ -18,19 +18,14 @@ from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import requested_gpus
 from rules.text.glob import glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 _PATH = "/dev/shm"  # noqa: S108 - in the container
 _DISABLED = "NCCL_SHM_DISABLE"
 # CRI-O sets the size by it. https://github.com/cri-o/cri-o/blob/main/docs/crio.conf.5.md
 _CRIO_ANNOTATION = "io.kubernetes.cri-o.ShmSize"
-_MOUNT = Text(
-    "mount a volume `emptyDir: {medium: Memory}` at /dev/shm",
-    "在 /dev/shm 挂载 `emptyDir: {medium: Memory}` 卷",
-)
-_MOUNT_OR_INJECT = Text(
-    f"{_MOUNT.en}, or enable rule injection-shared-memory", f"{_MOUNT.zh}，或启用规则 injection-shared-memory"
-)
+_MOUNT = Message("mount a volume `emptyDir: {medium: Memory}` at /dev/shm")
+_MOUNT_OR_INJECT = Message("{mount}, or enable rule injection-shared-memory", mount=_MOUNT)
 
 
 class SharedMemoryCheck(Check):
@@ -57,12 +52,11 @@ class SharedMemoryCheck(Check):
             return ()
         if not parallel and (requirements.no_cuda or known.images.search(container.image)):
             return ()
-        uses = Text("several GPUs", "多块 GPU")
+        uses = Message("several GPUs")
         if count > 1:
-            uses = Text(f"{count} GPUs", f" {count} 块 GPU")
-        reason = Text(
-            f"{uses.en}, and /dev/shm has the default 64 MiB, which may be too little for NCCL",
-            f"使用{uses.zh}，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用",
+            uses = Message("{count} GPUs", count=count)
+        reason = Message(
+            "{uses}, and /dev/shm has the default 64 MiB, which may be too little for NCCL", uses=uses
         )
         level = capped(policy.checks.shared_memory, certain=False)
         injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)

@@ -17,10 +17,10 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import DEVICE_MODES, NodeCapabilities, is_slice
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
-_CUDA: Final = Text("driver CUDA", "驱动 CUDA")
-_COMPUTE: Final = Text("compute capability", "计算能力")
+_CUDA: Final = Message("driver CUDA")
+_COMPUTE: Final = Message("compute capability")
 
 
 class SharingModeCheck(Check):
@@ -37,31 +37,27 @@ class SharingModeCheck(Check):
         ):
             if minimum is None or (found is not None and found >= minimum):
                 continue
-            origin = Text(
-                f"this way of sharing needs {what.en} {minimum}", f"该共享方式要求{what.zh} {minimum}"
-            )
+            origin = Message("this way of sharing needs {what} {minimum}", what=what, minimum=minimum)
             if found is None:
                 yield CheckResult(Level.UNKNOWN, missing, origin=origin)
                 continue
             shown = f"{found[0]}.{found[1]}"
-            reason = Text(f"{what.en} {shown}, below {minimum}", f"{what.zh} {shown}，低于 {minimum}")
+            reason = Message("{what} {shown}, below {minimum}", what=what, shown=shown, minimum=minimum)
             yield CheckResult(Level.INCOMPATIBLE, reason, remedy(minimum), origin=origin)
         if policy.device_mode and node.device_mode not in (None, policy.device_mode):
             mode, other = policy.device_mode, node.device_mode
             yield CheckResult(
                 Level.INCOMPATIBLE,
-                Text(f"the node is set up for {other}, not for {mode}", f"节点启用的是 {other}，而非 {mode}"),
-                Text(f"use a node that is set up for {mode}", f"使用启用 {mode} 的节点"),
-                origin=Text(
-                    f"the requested resource is offered by {mode} nodes", f"所申请的资源由 {mode} 节点提供"
-                ),
+                Message("the node is set up for {other}, not for {mode}", other=other, mode=mode),
+                Message("use a node that is set up for {mode}", mode=mode),
+                origin=Message("the requested resource is offered by {mode} nodes", mode=mode),
             )
         if node.mig_devices and not policy.mig:
             yield CheckResult(
                 Level.INCOMPATIBLE,
-                Text("its GPUs are partitioned with MIG", "其 GPU 已切分为 MIG 切片"),
-                Text("use a node whose GPUs are not partitioned", "使用未切分 GPU 的节点"),
-                origin=Text("this way of sharing does not support MIG", "该共享方式不支持 MIG"),
+                Message("its GPUs are partitioned with MIG"),
+                Message("use a node whose GPUs are not partitioned"),
+                origin=Message("this way of sharing does not support MIG"),
             )
 
     def constraints(

@@ -14,7 +14,7 @@ from rules.kube.tolerations import tolerates
 from rules.nodes.devices.device_classes import DeviceClasses, Selectors, match_all, read_selectors
 from rules.nodes.devices.devices import MAX_NAME, DeviceKind, member
 from rules.nodes.devices.slices import DeviceInventory
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Limits of the API on requests of one claim, alternatives of one request, and allocated devices.
 _MAX_REQUESTS: Final = 32
@@ -24,8 +24,8 @@ _MAX_TOLERATIONS: Final = 16
 # Claims of one pod that are judged, and characters of all their selectors: they bound the time of a decision.
 _MAX_CLAIMS: Final = 32
 _MAX_CHARACTERS: Final = 32 * 1024
-TOO_MANY: Final = Text("too many requests or selectors to evaluate", "请求或选择器过多，未求值")
-_UNREADABLE: Final = Text("the claim has a request that is not readable", "声明中有无法读取的请求")
+TOO_MANY: Final = Message("too many requests or selectors to evaluate")
+_UNREADABLE: Final = Message("the claim has a request that is not readable")
 
 # Returns a ResourceClaim or a ResourceClaimTemplate of the pod's namespace by kind and name, or None.
 Find = Callable[[str, str], object]
@@ -64,7 +64,7 @@ class ClaimRequest(NamedTuple):
     alternatives: tuple[DeviceRequest, ...] = ()
     admin: bool = False
     allocated: tuple[AllocatedDevice, ...] | None = None
-    unknown: Text | None = None
+    unknown: Message | None = None
 
 
 class PodClaim(NamedTuple):
@@ -72,7 +72,7 @@ class PodClaim(NamedTuple):
 
     name: str
     requests: tuple[ClaimRequest, ...] = ()
-    unknown: Text | None = None
+    unknown: Message | None = None
 
 
 class Candidate(NamedTuple):
@@ -104,7 +104,7 @@ class Candidates(NamedTuple):
     """
 
     found: tuple[Candidate, ...] = ()
-    unknown: tuple[Text, ...] = ()
+    unknown: tuple[Message, ...] = ()
     failed: tuple[FailedSelector, ...] = ()
 
 
@@ -154,10 +154,10 @@ def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
             document = find(kind, object_name)
             if document is None:
                 shown = object_name[:MAX_NAME]
-                return PodClaim(name, unknown=Text(f"{kind} {shown} is not known", f"未知的 {kind} {shown}"))
+                return PodClaim(name, unknown=Message("{kind} {shown} is not known", kind=kind, shown=shown))
             claim = document if kind == "ResourceClaim" else member(document, "spec")
             return PodClaim(name, tuple(reader.requests(claim)))
-    return PodClaim(name, unknown=Text("the pod's claim names no object", "Pod 的声明未引用对象"))
+    return PodClaim(name, unknown=Message("the pod's claim names no object"))
 
 
 def _narrowed(claim: PodClaim, wanted: set[str | None]) -> PodClaim:
@@ -248,13 +248,13 @@ def _with_allocation(request: ClaimRequest, results: object) -> ClaimRequest:
 
 
 def _allocated(
-    allocated: Sequence[AllocatedDevice], devices: DeviceInventory, unknown: dict[Text, None]
+    allocated: Sequence[AllocatedDevice], devices: DeviceInventory, unknown: dict[Message, None]
 ) -> Iterator[Candidate]:
     for each in allocated:
         found = devices.device(*each)
         if found is None:
             text = f"{each.driver} {each.pool}/{each.device}"
-            unknown[Text(f"the allocated device {text} is not known", f"已分配的设备 {text} 未知")] = None
+            unknown[Message("the allocated device {text} is not known", text=text)] = None
         else:
             kind, node = found
             yield Candidate(kind, {node: 1} if node else None)
@@ -264,7 +264,7 @@ def _matching(
     request: DeviceRequest,
     classes: DeviceClasses,
     devices: DeviceInventory,
-    unknown: dict[Text, None],
+    unknown: dict[Message, None],
     failed: list[FailedSelector],
 ) -> Iterator[Candidate]:
     """Yield the devices that match one alternative.
@@ -274,7 +274,7 @@ def _matching(
     by = classes.by_name.get(request.device_class)
     if by is None:
         name = request.device_class
-        unknown[Text(f"DeviceClass {name} is not known", f"未知的 DeviceClass {name}")] = None
+        unknown[Message("DeviceClass {name} is not known", name=name)] = None
         return
     tolerations = list(request.tolerations)
     places: list[tuple[DeviceKind, Mapping[str, int] | None]] = [*devices.by_kind.items()]
@@ -293,8 +293,8 @@ def _matching(
             failed.append(FailedSelector(kind, nodes, found.reason))
 
 
-def _not_evaluated(driver: str, why: str) -> Text:
-    return Text(f"devices of {driver} may match: {why}", f"{driver} 的设备可能匹配：{why}")
+def _not_evaluated(driver: str, why: str) -> Message:
+    return Message("devices of {driver} may match: {why}", driver=driver, why=why)
 
 
 def _name(entry: object) -> str:

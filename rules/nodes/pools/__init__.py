@@ -11,7 +11,7 @@ from rules.nodes.pools.cluster_api import read_node_group
 from rules.nodes.pools.document import PoolDocument
 from rules.nodes.pools.karpenter import read_node_pool
 from rules.nodes.pools.kueue import read_resource_flavor
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 __all__ = [
     "AUTOSCALER_STATUS",
@@ -65,7 +65,7 @@ _READERS: Final[Mapping[tuple[str, str], Callable[[PoolDocument], list[NodePool]
 }
 
 
-def read_pools(document: Mapping[str, Any]) -> tuple[list[NodePool], list[Text]]:
+def read_pools(document: Mapping[str, Any]) -> tuple[list[NodePool], list[Message]]:
     """Return the nodes that one object of POOL_KINDS declares, and a problem for each thing it cannot read.
 
     The fact that such a thing would have given is unknown, so that it never leads to a denial. An object of
@@ -89,7 +89,7 @@ def declared_pools(
     unreadable: kinds of which objects may exist that cannot be read.
     """
     pools: list[NodePool] = []
-    problems: list[Text] = []
+    problems: list[Message] = []
     for found in objects.values():
         for each in found:
             declared, unread = read_pools(each)

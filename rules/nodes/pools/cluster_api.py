@@ -15,7 +15,7 @@ from rules.kube.tolerations import Taint
 from rules.nodes.node_pool import NodePool
 from rules.nodes.pools.document import MAX_ENTRIES, PoolDocument, is_taint
 from rules.text.glob import is_glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 _MAX_SIZE: Final = "cluster.x-k8s.io/cluster-api-autoscaler-node-group-max-size"
 _CAPACITY: Final = "capacity.cluster-autoscaler.kubernetes.io/"
@@ -30,7 +30,7 @@ _MAX_TEXT: Final = 256 * 1024
 # https://cluster-api.sigs.k8s.io/reference/api/metadata-propagation#machine
 _NODE_ROLE: Final = "node-role.kubernetes.io"
 _DOMAINS: Final = ("node-restriction.kubernetes.io", "node.cluster.x-k8s.io")
-_COUNT: Final = Text("a number", "数字")
+_COUNT: Final = Message("a number")
 
 
 def read_annotations() -> tuple[str, ...]:
@@ -93,7 +93,7 @@ def _resources(document: PoolDocument) -> tuple[tuple[str, int], ...] | None:
         return None
     if is_resource_pattern(name) and not is_glob(name):
         return ((name, count),)
-    document.report(_GPU_TYPE, name, Text("a resource such as nvidia.com/gpu", "资源名，例如 nvidia.com/gpu"))
+    document.report(_GPU_TYPE, name, Message("a resource such as nvidia.com/gpu"))
     return None
 
 
@@ -104,7 +104,7 @@ def _pairs(document: PoolDocument) -> Iterator[tuple[str, str]]:
         if found:
             yield key, value
         else:
-            document.report(LABELS_ANNOTATION, each, Text("key=value", "key=value"))
+            document.report(LABELS_ANNOTATION, each, Message("key=value"))
 
 
 def _taints(document: PoolDocument) -> Iterator[Taint]:
@@ -116,7 +116,7 @@ def _taints(document: PoolDocument) -> Iterator[Taint]:
         if is_taint(taint):
             yield taint
         else:
-            document.report(_TAINTS, each, Text("key=value:effect", "key=value:effect"))
+            document.report(_TAINTS, each, Message("key=value:effect"))
 
 
 def _parts(document: PoolDocument, name: str) -> Iterator[str]:
@@ -124,7 +124,7 @@ def _parts(document: PoolDocument, name: str) -> Iterator[str]:
     found = (part for part in text.split(",") if part)
     yield from islice(found, MAX_ENTRIES)
     if more := next(found, None):
-        document.report(name, more, Text(f"at most {MAX_ENTRIES} entries", f"不超过 {MAX_ENTRIES} 项"))
+        document.report(name, more, Message("at most {most} entries", most=MAX_ENTRIES))
 
 
 def _text(document: PoolDocument, name: str) -> str:
@@ -133,7 +133,7 @@ def _text(document: PoolDocument, name: str) -> str:
     if isinstance(found, str) and len(found) <= _MAX_TEXT:
         return found
     if found is not None:
-        document.report(name, found, Text("a text", "文本"))
+        document.report(name, found, Message("a text"))
     return ""
 
 

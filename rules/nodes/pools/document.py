@@ -12,7 +12,7 @@ from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 from rules.nodes.node_pool import NodePool
 from rules.nodes.pools.cloud_labels import cloud_capabilities, has_no_gpu
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Labels or taints of a declared pool; as for a NodeProfile, more than a node group has.
 MAX_ENTRIES: Final = 100
@@ -39,21 +39,23 @@ class PoolDocument:
 
     def __init__(self, body: Mapping[str, Any]) -> None:
         self._body = body
-        self.problems: list[Text] = []
+        self.problems: list[Message] = []
         self.kind = str(body.get("kind"))
         self.name = "?"
         name = self.field("metadata", "name")
         if isinstance(name, str) and is_object_name(name):
             self.name = name
         else:
-            self.report("metadata.name", name, Text("a name", "名称"))
+            self.report("metadata.name", name, Message("a name"))
 
-    def report(self, path: str, value: object, expected: Text) -> None:
+    def report(self, path: str, value: object, expected: Message) -> None:
         """Add a problem: a value is not what is expected."""
         where, shown = f"{self.kind} {self.name}: {path}", _shown(value)
-        problem = Text(
-            f"{where}: expected {expected.en}, found {shown}; ignored",
-            f"{where}：应为{expected.zh}，实际为 {shown}；已忽略",
+        problem = Message(
+            "{where}: expected {expected}, found {shown}; ignored",
+            where=where,
+            expected=expected,
+            shown=shown,
         )
         if len(self.problems) < _MAX_PROBLEMS and problem not in self.problems:
             self.problems.append(problem)
@@ -70,7 +72,7 @@ class PoolDocument:
             member = found.get(name)
             if not isinstance(member, Mapping):
                 if member is not None:
-                    self.report(".".join(path[:depth]), member, Text("an object", "对象"))
+                    self.report(".".join(path[:depth]), member, Message("an object"))
                 return {}
             found = member
         return found
@@ -81,15 +83,15 @@ class PoolDocument:
         if found is None:
             return
         if not isinstance(found, list | tuple):
-            self.report(name, found, Text("a list", "列表"))
+            self.report(name, found, Message("a list"))
             return
         if len(found) > limit:
-            self.report(name, len(found), Text(f"at most {limit} entries", f"不超过 {limit} 项"))
+            self.report(name, len(found), Message("at most {most} entries", most=limit))
         for at, each in enumerate(found[:limit]):
             if isinstance(each, Mapping):
                 yield f"{name}[{at}]", each
             else:
-                self.report(f"{name}[{at}]", each, Text("an object", "对象"))
+                self.report(f"{name}[{at}]", each, Message("an object"))
 
     def labels(self, *path: str) -> dict[str, str]:
         """Return labels as Kubernetes accepts them."""
@@ -98,16 +100,14 @@ class PoolDocument:
     def valid_labels(self, path: str, found: Mapping[Any, Any]) -> dict[str, str]:
         """Return those labels that Kubernetes accepts; none if they are too many."""
         if len(found) > MAX_ENTRIES:
-            self.report(
-                path, len(found), Text(f"at most {MAX_ENTRIES} labels", f"不超过 {MAX_ENTRIES} 个标签")
-            )
+            self.report(path, len(found), Message("at most {most} labels", most=MAX_ENTRIES))
             return {}
         labels = {}
         for key, value in found.items():
             if is_label_key(key) and is_label_value(value):
                 labels[key] = value
             else:
-                self.report(path, {key: value}, Text("a label", "标签"))
+                self.report(path, {key: value}, Message("a label"))
         return labels
 
     def taints(self, *path: str) -> Iterator[Taint]:
@@ -117,7 +117,7 @@ class PoolDocument:
             if is_taint(taint):
                 yield taint
             else:
-                self.report(where, dict(each), Text("a taint", "污点"))
+                self.report(where, dict(each), Message("a taint"))
 
     @property
     def deleted(self) -> bool:
@@ -155,7 +155,7 @@ class PoolDocument:
         reader = NodeReader(self.name, labels)
         known = reader.capabilities(_NAMES)
         for problem in reader.problems:
-            self.report(problem.key, problem.value, Text("a possible value", "有效的值"))
+            self.report(problem.key, problem.value, Message("a possible value"))
         return cloud_capabilities(labels, known)
 
 

@@ -22,7 +22,7 @@ from rules.nodes.pools.cloud_labels import (
     provider_labels,
 )
 from rules.nodes.pools.document import NODEPOOL, PoolDocument
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # Requirements of a NodePool: maxItems of its schema.
 _MAX_REQUIREMENTS: Final = 100
@@ -32,7 +32,7 @@ _MAX_VALUES: Final = 2000
 # cloud has about that many.
 MAX_KINDS: Final = 64
 _TEMPLATE: Final = ("spec", "template", "spec")
-_REQUIREMENT: Final = Text("a requirement", "requirement")
+_REQUIREMENT: Final = Message("a requirement")
 
 
 def read_node_pool(document: PoolDocument) -> list[NodePool]:
@@ -98,7 +98,7 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[st
             found[label] = left
             without_gpu |= all(has_no_gpu(label, value) for value in left)
         else:
-            expected = Text("a value that all requirements admit", "满足所有 requirements 的值")
+            expected = Message("a value that all requirements admit")
             document.report(label, left, expected)
     return found, others, without_gpu
 
@@ -126,5 +126,5 @@ def _is_zero(document: PoolDocument, name: str, limit: object) -> bool:
             return parse_quantity(limit) <= 0
     except QuantityError:
         pass
-    document.report(f"spec.limits.{name}", limit, Text("a quantity", "数量"))
+    document.report(f"spec.limits.{name}", limit, Message("a quantity"))
     return False

@@ -119,7 +119,7 @@ def test_a_value_of_another_type_is_rejected(source: str, message: str) -> None:
         ("pod.namespce == 'a'", "第 1 列：此处不应有 `pod.namespce`；是否应为 `pod.namespace`？"),
         ("container.name.foo == 1", "第 1 列：`container.name` 是文本，没有成员"),
         ("container.args == 'x'", "第 1 列：`container.args` 是列表，`'x'` 是文本，不能比较"),
-        ("!pod.namespace", "第 2 列：`pod.namespace` 是文本，而不是true 或 false"),
+        ("!pod.namespace", "第 2 列：`pod.namespace` 是文本，而不是 true 或 false"),
     ],
 )
 def test_a_wrong_type_is_explained_in_chinese(source: str, message: str) -> None:

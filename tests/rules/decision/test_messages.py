@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import string
-
 import pytest
 
-from rules.decision import messages
 from rules.decision.messages import (
     LIMIT_MISSING,
     USE_VALUE,
@@ -23,33 +20,6 @@ from rules.text.i18n import Language, Text
 
 PATH = "spec.containers[0].resources.limits[a.com/x]"
 FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
-
-
-def _texts() -> list[Text]:
-    """Return every text that the module has."""
-    found: list[Text] = []
-    for value in vars(messages).values():
-        found += [
-            text for text in (value if isinstance(value, tuple) else (value,)) if isinstance(text, Text)
-        ]
-    return found
-
-
-def _names(text: str) -> set[str | None]:
-    return {name for _, name, _, _ in string.Formatter().parse(text)} - {None}
-
-
-def test_every_message_exists_in_both_languages() -> None:
-    """No language has only a part of the messages."""
-    texts = _texts()
-
-    assert len(texts) > 30
-    assert [] == [text for text in texts if bool(text.en) != bool(text.zh)]
-
-
-def test_both_languages_have_the_same_placeholders() -> None:
-    """A fact is in both or in none."""
-    assert [] == [text.en for text in _texts() if _names(text.en) != _names(text.zh)]
 
 
 @pytest.mark.parametrize(

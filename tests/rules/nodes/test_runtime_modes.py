@@ -9,7 +9,7 @@ import pytest
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, RuntimeMode
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.runtime_modes import AUTO, mode_of, runtime_of, toolkit_version
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from tests.support.node_builders import gfd, node
 
 LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN
@@ -125,7 +125,7 @@ def test_a_known_runtime_says_where_it_is_from() -> None:
     inventory = inventory_of([on_cloud({GKE: "nvidia-l4"}), node("two")])
     found = {each.capabilities.runtime for each in inventory.classes(inventory.everything)}
 
-    assert {UNKNOWN_RUNTIME.source, Text(f"GKE (label {GKE})", f"GKE（标签 {GKE}）")} == {
+    assert {UNKNOWN_RUNTIME.source, Message("{name} (label {label})", name="GKE", label=GKE)} == {
         each.source for each in found
     }
 

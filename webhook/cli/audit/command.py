@@ -164,15 +164,14 @@ def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
         sum(each.denied_by_fact for each in audited),
     )
     pods = sum(each.pods for each in audited)
-    return AUDIT_SUMMARY.in_language(language).format(
+    summary = AUDIT_SUMMARY.having(
         workloads=counted(len(audited), "workload"),
-        count=len(audited),
         pods=counted(pods, "pod"),
-        pod_count=pods,
         denied=denied,
         facts=by_facts,
         policy=denied - by_facts,
     )
+    return summary.in_language(language)
 
 
 def _show_tables(audited: Sequence[EvaluatedWorkload], language: Language, *, wide: bool) -> None:
@@ -239,9 +238,8 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
         }
     )
     for reason, number in reasons.most_common():
-        text = NOT_CHECKED_LINE.in_language(language)
-        workloads = counted(number, "workload")
-        print_summary(text.format(what=reason, workloads=workloads, count=number), err=False)
+        line = NOT_CHECKED_LINE.having(what=reason, workloads=counted(number, "workload"))
+        print_summary(line.in_language(language), err=False)
 
 
 def _show_json(

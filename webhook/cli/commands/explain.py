@@ -16,7 +16,7 @@ from rules import Action, AdmissionRequest, Decision, Language, Violation, expla
 from rules.decision.trace import ContainerTrace, Edit, Explanation, PodTrace, RuleEvaluation, RuleOutcome
 from rules.kube.json_patch import pointer
 from rules.model.decision import with_fix
-from rules.text.i18n import Text as Words
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 from webhook.admission.review import encode
@@ -128,7 +128,7 @@ def _violation(found: Violation) -> dict[str, Any]:
     }
 
 
-def result_of(explanation: Explanation) -> tuple[str, Words, str]:
+def result_of(explanation: Explanation) -> tuple[str, Message, str]:
     """Return the mark, the word and the colour of the result."""
     if explanation.out_of_scope:
         return NOT_CHECKED_MARK, SKIPPED, "dim"
@@ -257,7 +257,7 @@ class _TreeWriter:
                 leaf.add(line)
         others = sum(each.outcome is RuleOutcome.NOT_APPLICABLE for each in container.evaluations)
         if others and not self._everything:
-            text = self._say(NOT_APPLICABLE_RULES, rules=counted(others, "rule"), count=others)
+            text = self._say(NOT_APPLICABLE_RULES, rules=counted(others, "rule"))
             node.add(_line((f"· {text}", "dim")))
 
     def _details(self, evaluation: RuleEvaluation, root: Path) -> Iterator[Text]:
@@ -280,8 +280,8 @@ class _TreeWriter:
     def _violation(self, found: Violation) -> Text:
         return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (lines(found.message), ""))
 
-    def _say(self, words: Words, **facts: object) -> str:
-        return words.in_language(self._language).format(**facts)
+    def _say(self, words: Message, **facts: object) -> str:
+        return words.having(**facts).in_language(self._language)
 
 
 def _add_pod(tree: Tree, pod: PodTrace) -> None:

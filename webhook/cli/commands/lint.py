@@ -143,14 +143,14 @@ def _sorted(loaded: Loaded, files: Sequence[str]) -> list[tuple[str, RuleError]]
 def _report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
     """Return what was found in each file. language: of the messages."""
     counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
-    nouns = map(counted, counts, ("valid rule", "error", "warning"))
+    rules, errors, warnings = map(counted, counts, ("valid rule", "error", "warning"))
     found: dict[str, list[Finding]] = {file: [] for file in files}
     for effect, error in _sorted(loaded, files):
         message = printable(": ".join(filter(None, (error.path, error.text.in_language(language)))))
         found[error.location.file].append(Finding(effect, error.code.value, message, place=error.location))
     return Report(
         "gpugate lint",
-        LINT_SUMMARY.in_language(language).format(*counts, *nouns),
+        LINT_SUMMARY.having(rules=rules, errors=errors, warnings=warnings).in_language(language),
         language,
         tuple(Target("", Location(file), tuple(findings)) for file, findings in found.items()),
         codes={code.value: about for code, about in ABOUT.items()},

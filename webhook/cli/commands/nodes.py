@@ -21,7 +21,7 @@ from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
 from rules.nodes.node_capabilities import NodeCapabilities, Problem
 from rules.nodes.node_pool import NodePool
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.inputs.completers import NODE
 from webhook.cli.inputs.options import label_options, output_option
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
@@ -337,14 +337,14 @@ def _show_problems(problems: Sequence[Problem], language: Language) -> None:
     _show_rest(MORE_UNREADABLE, len(problems), language)
 
 
-def _show_pool_problems(problems: tuple[Text, ...], language: Language) -> None:
+def _show_pool_problems(problems: tuple[Message, ...], language: Language) -> None:
     """Print on stderr what could not be read in objects that declare pools."""
     for each in problems[:_MAX_PROBLEMS]:
         print_warning(each.in_language(language), language)
     _show_rest(MORE_POOL_PROBLEMS, len(problems), language)
 
 
-def _show_rest(message: Text, count: int, language: Language) -> None:
+def _show_rest(message: Message, count: int, language: Language) -> None:
     """Print how many problems are not printed."""
     if count > _MAX_PROBLEMS:
         print_warning(message.in_language(language).format(count=count - _MAX_PROBLEMS), language)

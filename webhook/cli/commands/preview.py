@@ -15,7 +15,7 @@ import jsonpatch
 import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation
-from rules.text.i18n import Text as Words
+from rules.text.i18n import Message
 from rules.text.printable import printable
 from webhook.admission.review import encode
 from webhook.cli.inputs.installation import cluster_cap
@@ -238,7 +238,7 @@ def _show_diff(language: Language, preview: Preview) -> None:
             print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
 
 
-def _result(preview: Preview) -> tuple[str, str, Words]:
+def _result(preview: Preview) -> tuple[str, str, Message]:
     """Return the mark, its colour and the word of the result."""
     if not preview.decision.allowed:
         return "✗", "red", DENIED
@@ -311,10 +311,9 @@ def _summary(language: Language, previews: list[Preview]) -> str:
         "skipped": sum(not preview.has_pods for preview in previews),
     }
     facts = results | {
-        "count": len(previews),
+        "objects": counted(len(previews), "object"),
         "unchanged": len(previews) - sum(results.values()),
         "warned": sum(bool(preview.decision.warnings) for preview in previews),
     }
-    summary = PREVIEW_SUMMARY.in_language(language)
-    summary += SKIPPED_COUNT.in_language(language) if results["skipped"] else ""
-    return summary.format(objects=counted(len(previews), "object"), **facts)
+    parts = [PREVIEW_SUMMARY, SKIPPED_COUNT] if results["skipped"] else [PREVIEW_SUMMARY]
+    return "".join(part.having(**facts).in_language(language) for part in parts)

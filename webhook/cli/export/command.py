@@ -8,7 +8,7 @@ import click
 
 from rules.model.rule import Exemption, Rule
 from rules.schema.errors import reason_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.export.policies import ExportError, export
 from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.files import BAD_INPUT
@@ -61,5 +61,5 @@ def command(paths: tuple[str, ...], output: str, session: Session) -> None:
         click.echo(f"---\n{dump_yaml(each)}", nl=False)
 
 
-def _why_omitted(rule: Rule) -> Text:
+def _why_omitted(rule: Rule) -> Message:
     return NO_EXEMPTIONS if isinstance(rule, Exemption) else ONLY_RESOURCE_RULES

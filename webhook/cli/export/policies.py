@@ -18,7 +18,7 @@ from rules.cel.variables import UNSET
 from rules.decision.injection_stage import DEFAULT_SCHEDULER, DEFAULT_SERVICE_ACCOUNT
 from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
 from rules.text.glob import glob, plain_regex
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message, Text
 
 _API_VERSION: Final = "admissionregistration.k8s.io/v1"
 # https://kubernetes.io/docs/reference/access-authn-authz/validating-admission-policy/#validation-actions
@@ -96,23 +96,15 @@ MEMBERS: Final[Mapping[str, str]] = {
     "pod.securityContext": _map(_IDS | {"fsGroup": f"{_SECURITY}.?fsGroup.orValue({UNSET})"}),
 }
 NOT_EXPORTED: Final = ("container.env", "container.envNames", "container.cpu", "container.memory")
-_NOT_CORRECTED: Final = Text(
-    "a request that differs from its limit is denied, not corrected",
-    "与 limits 不同的 requests 会被拒绝，而不是被改正",
-)
-_FAILS: Final = Text(
-    "failurePolicy is Fail: a validation that cannot be evaluated is violated",
-    "failurePolicy 为 Fail：无法计算的校验视为违规",
-)
+_NOT_CORRECTED: Final = Message("a request that differs from its limit is denied, not corrected")
+_FAILS: Final = Message("failurePolicy is Fail: a validation that cannot be evaluated is violated")
 # Messages of the policies.
-_NOT_IN_LIMITS: Final = Text("must not be in limits", "不能出现在 limits 中")
-_IN_LIMITS: Final = Text("must be in limits", "必须出现在 limits 中")
-_IN_REQUESTS: Final = Text("must be in requests", "必须出现在 requests 中")
-_EQUAL: Final = Text("the request must equal the limit", "requests 必须与 limits 相等")
-_ALONE: Final = Text(
-    "must not be used together with a resource that it excludes", "不能与它所排斥的资源一起使用"
-)
-_WHOLE_NUMBER: Final = Text("must be a whole number", "必须为整数")
+_NOT_IN_LIMITS: Final = Message("must not be in limits")
+_IN_LIMITS: Final = Message("must be in limits")
+_IN_REQUESTS: Final = Message("must be in requests")
+_EQUAL: Final = Message("the request must equal the limit")
+_ALONE: Final = Message("must not be used together with a resource that it excludes")
+_WHOLE_NUMBER: Final = Message("must be a whole number")
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +112,7 @@ class Exported:
     """Kubernetes objects for `kubectl apply`. omitted: (rule, part of it that the objects do not contain)."""
 
     objects: tuple[dict[str, Any], ...]
-    omitted: tuple[tuple[str, Text], ...]
+    omitted: tuple[tuple[str, Message], ...]
 
 
 class ExportError(ValueError):
@@ -143,10 +135,11 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
             name = each["metadata"]["name"]
             if (other := owners.setdefault((each["kind"], name), group)) != group:
                 raise ExportError(
-                    Text(
-                        f"groups {other!r} and {group!r} have the same policy name {name}; "
-                        "rename one of them",
-                        f"资源组 {other!r} 和 {group!r} 的策略名同为 {name}；请重命名其中之一",
+                    Message(
+                        "groups {other!r} and {group!r} have the same policy name {name}; rename one of them",
+                        other=other,
+                        group=group,
+                        name=name,
                     )
                 )
             objects.append(each)
@@ -154,9 +147,9 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
     return Exported(tuple(objects), tuple(omitted))
 
 
-def _omitted(rule: ResourceRule) -> Iterator[Text]:
+def _omitted(rule: ResourceRule) -> Iterator[Message]:
     if name := rule.runtime_class:
-        yield Text(f"runtimeClassName {name} is not set", f"不设置 runtimeClassName {name}")
+        yield Message("runtimeClassName {name} is not set", name=name)
     if rule.requests is RequestsPolicy.FROM_LIMITS:
         yield _NOT_CORRECTED
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
@@ -164,9 +157,8 @@ def _omitted(rule: ResourceRule) -> Iterator[Text]:
     for each in rule.validations:
         if missing := _not_exported(each.expression):
             source = each.expression.source
-            yield Text(
-                f"{source} is not checked: policies do not have {missing}",
-                f"不检查 {source}：策略中没有 {missing}",
+            yield Message(
+                "{source} is not checked: policies do not have {missing}", source=source, missing=missing
             )
 
 
@@ -250,7 +242,9 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
     """Yield the validations of a rule with their enforcement actions."""
     about = rule.description.in_language(language)
 
-    def validation(condition: str, text: Text, action: Action = rule.action) -> tuple[Action, dict[str, Any]]:
+    def validation(
+        condition: str, text: Message, action: Action = rule.action
+    ) -> tuple[Action, dict[str, Any]]:
         subject = f"{rule.key} ({about})" if about else rule.key
         return action, {
             "expression": f"variables.users.all(u, {condition})",

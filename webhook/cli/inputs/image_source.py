@@ -16,7 +16,7 @@ import click
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
 from rules.kube.pod import Pod
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.objects import objects_in
@@ -162,7 +162,7 @@ def _from_registries(
         return {}
     from webhook.images.reader import ImageReader
 
-    wrong = Text("not an image reference", "不是镜像引用")
+    wrong = Message("not an image reference")
     found: dict[str, list[Inspection]] = {}
     with (
         ImageReader(access.settings(named), access.credentials()) as reader,

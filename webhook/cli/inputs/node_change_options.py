@@ -10,7 +10,7 @@ import click
 
 from rules import Language
 from rules.model.rule import NodeProfile
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.inputs.node_changes import (
     Change,
     ChangeError,
@@ -26,18 +26,16 @@ from webhook.cli.inputs.options import files_option, option_group
 from webhook.cli.inputs.session import Session, read_nodes
 from webhook.cli.terminal.console import BadInputError, current_language, print_error
 
-_DRIVER: Final = Text(
-    "driver {driver} (CUDA {cuda}) on {nodes}{selected}", "驱动 {driver}（CUDA {cuda}）用于 {nodes}{selected}"
-)
-_SELECTED: Final = Text(" of {selector}", "（{selector}）")
-_REMOVED: Final = Text("without pool {name}: {nodes} removed", "移除节点池 {name}：移除 {nodes}")
-_ADDED: Final = Text("with {names}: {nodes} added", "加入 {names}：新增 {nodes}")
-_NO_PROFILE: Final = Text("{path}: contains no enabled NodeProfile", "{path}：没有已启用的 NodeProfile")
-_NODES: Final = Text("{nodes} nodes", "{nodes} 个节点")
-_ONE_NODE: Final = Text("1 node", "1 个节点")
-_POOLS: Final = Text("{pools} declared pools", "{pools} 个声明的节点池")
-_ONE_POOL: Final = Text("1 declared pool", "1 个声明的节点池")
-_BOTH: Final = Text("{nodes} and {pools}", "{nodes}和 {pools}")
+_DRIVER: Final = Message("driver {driver} (CUDA {cuda}) on {nodes}{selected}")
+_SELECTED: Final = Message(" of {selector}")
+_REMOVED: Final = Message("without pool {name}: {nodes} removed")
+_ADDED: Final = Message("with {names}: {nodes} added")
+_NO_PROFILE: Final = Message("{path}: contains no enabled NodeProfile")
+_NODES: Final = Message("{nodes} nodes")
+_ONE_NODE: Final = Message("1 node")
+_POOLS: Final = Message("{pools} declared pools")
+_ONE_POOL: Final = Message("1 declared pool")
+_BOTH: Final = Message("{nodes} and {pools}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,8 @@ class NodeChanges:
         for change in sorted(self.drivers, key=lambda each: bool(each.selector)):
             state, affected = with_driver(state, change)
             facts = {"driver": change.driver.version, "cuda": change.driver.cuda}
-            selected = [_in(_SELECTED, language, selector=change.selector) for language in Language]
-            text = _filled(
-                _DRIVER, affected, selected=Text(*selected) if change.selector else Text("", ""), **facts
-            )
-            done.append(Change(text, affected))
+            selected = _SELECTED.having(selector=change.selector) if change.selector else Message()
+            done.append(Change(_filled(_DRIVER, affected, selected=selected, **facts), affected))
         return state, done
 
 
@@ -98,25 +93,14 @@ def _profiles(path: str, session: Session) -> Sequence[NodeProfile]:
     return found
 
 
-def _filled(text: Text, affected: Any, **facts: Any) -> Text:
-    """Return a text in both languages with the number of nodes and pools, and with facts."""
+def _filled(text: Message, affected: Any, **facts: Any) -> Message:
+    """Return a message with the number of nodes and pools, and with facts."""
     nodes, pools = len(affected.nodes), len(affected.pools)
-    filled = []
-    for language in Language:
-        number = _in(_ONE_NODE if nodes == 1 else _NODES, language, nodes=nodes)
-        if pools:
-            declared = _in(_ONE_POOL if pools == 1 else _POOLS, language, pools=pools)
-            number = _in(_BOTH, language, nodes=number, pools=declared) if nodes else declared
-        values = {
-            key: value.in_language(language) if isinstance(value, Text) else value
-            for key, value in facts.items()
-        }
-        filled.append(_in(text, language, nodes=number, **values))
-    return Text(*filled)
-
-
-def _in(text: Text, language: Language, **facts: Any) -> str:
-    return text.in_language(language).format(**facts)
+    number = _ONE_NODE if nodes == 1 else _NODES.having(nodes=nodes)
+    if pools:
+        declared = _ONE_POOL if pools == 1 else _POOLS.having(pools=pools)
+        number = _BOTH.having(nodes=number, pools=declared) if nodes else declared
+    return text.having(nodes=number, **facts)
 
 
 def _read_drivers(

@@ -26,30 +26,26 @@ from rules.nodes.node_pool import NodePool
 from rules.nodes.node_row import NODE, objects_of
 from rules.nodes.pools import POOL_KINDS, cloud_capabilities
 from rules.schema.errors import suggestion
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 
 _POOL_KINDS: Final = frozenset(each.kind for each in POOL_KINDS)
 _SLICE: Final = "ResourceSlice"
 # Attributes of GPUs in ResourceSlices, see data/dra.yaml; a name without a domain is of the driver's.
 _DRA_DRIVER: Final = "driverVersion"
 _DRA_CUDA: Final = "cudaDriverVersion"
-_NO_NODES: Final = Text(
-    "no pool or GPU is named {name!r}{hint} (known: {known}); write LABEL=VALUE for nodes with another label",
-    "没有名为 {name!r} 的节点池或 GPU{hint}（已知：{known}）；可写 LABEL=VALUE 按其他标签选择节点",
+_NO_NODES: Final = Message(
+    "no pool or GPU is named {name!r}{hint} (known: {known}); write LABEL=VALUE for nodes with another label"
 )
-_NO_LABEL: Final = Text("no node has label {name}{hint}", "没有节点带有标签 {name}{hint}")
-_NO_POOL: Final = Text(
-    "no pool is named {name!r}{hint} (known: {known}); write LABEL=VALUE for nodes with another label",
-    "没有名为 {name!r} 的节点池{hint}（已知：{known}）；可写 LABEL=VALUE 按其他标签选择节点",
+_NO_LABEL: Final = Message("no node has label {name}{hint}")
+_NO_POOL: Final = Message(
+    "no pool is named {name!r}{hint} (known: {known}); write LABEL=VALUE for nodes with another label"
 )
 _SHOWN: Final = 10  # names in a message
-_AMBIGUOUS: Final = Text(
+_AMBIGUOUS: Final = Message(
     "{name!r} is the name of a pool and of a GPU, on different nodes; write {pool}={name} for the pool, or "
-    "{gpu}={product} for the GPU",
-    "{name!r} 既是节点池的名称，也是 GPU 的名称，且对应不同的节点；节点池请写 {pool}={name}，"
-    "GPU 请写 {gpu}={product}",
+    "{gpu}={product} for the GPU"
 )
-_NO_GPUS: Final = Text("no node has a GPU", "没有带 GPU 的节点")
+_NO_GPUS: Final = Message("no node has a GPU")
 
 
 class DriverChange(NamedTuple):
@@ -106,7 +102,7 @@ class Affected(NamedTuple):
 class Change(NamedTuple):
     """A change that was applied, and the nodes that it concerns. None: it may concern any workload."""
 
-    text: Text
+    text: Message
     affected: Affected | None = None
 
 
@@ -408,13 +404,8 @@ def _mapping(each: Mapping[str, Any], *steps: str) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-_NO_VERSION = Text(
-    "expected a driver branch such as 595, or a version such as 580.95.05, got {version!r}",
-    "应为驱动分支（例如 595）或驱动版本（例如 580.95.05），实际为 {version!r}",
-)
-_NO_BRANCH = Text(
-    "unknown driver branch {branch}; known branches: {known}", "未知的驱动分支 {branch}；已知分支：{known}"
-)
+_NO_VERSION = Message("expected a driver branch such as 595, or a version such as 580.95.05, got {version!r}")
+_NO_BRANCH = Message("unknown driver branch {branch}; known branches: {known}")
 _SHOWN_VERSIONS = 12  # newest branches in a message
 
 
@@ -445,10 +436,10 @@ def parse_driver(text: str) -> Driver:
 class ChangeError(ValueError):
     """A change cannot be applied: nothing has that name, or it is ambiguous. The user's fault."""
 
-    def __init__(self, text: Text, **facts: object) -> None:
-        super().__init__(text.en.format(**facts))
-        self._text, self._facts = text, facts
+    def __init__(self, text: Message, **facts: object) -> None:
+        self._text = text.having(**facts)
+        super().__init__(self._text.en)
 
     def message(self, language: Language) -> str:
         """Return the message: what is wrong, and what to do."""
-        return self._text.in_language(language).format(**self._facts)
+        return self._text.in_language(language)

@@ -19,7 +19,7 @@ from rules.kube.resource_quota import (
     with_defaults,
 )
 from rules.model.decision import AdmissionRequest
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.terminal.console import BadInputError, counted, print_warning
@@ -29,41 +29,28 @@ from webhook.cli.terminal.console import BadInputError, counted, print_warning
 _AT_ONCE: Final = ("apps", "batch", "batch.volcano.sh", "jobset.x-k8s.io", "kubeflow.org", "ray.io")
 _COPIES: Final = ("replicas", "parallelism")
 
-_POD: Final = Text(
+_POD: Final = Message(
     "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, this pod needs "
-    "{needed}; the API server will reject it: request less, delete other pods, or raise the quota",
-    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），该 Pod 需要 "
-    "{needed}；API Server 将拒绝它：请减少申请量、删除其他 Pod 或提高配额",
+    "{needed}; the API server will reject it: request less, delete other pods, or raise the quota"
 )
-_WORKLOAD: Final = Text(
+_WORKLOAD: Final = Message(
     "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, room for {fit} of "
     "{pods} that need {needed}; the API server will reject the others unless they run already: request less, "
-    "delete other pods, or raise the quota",
-    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 剩余 {left}（共 {hard}），{copies} 个 Pod "
-    "需要 {needed}，可容纳 {fit} 个；除非已在运行，API Server 将拒绝其余 Pod：请减少申请量、删除其他 Pod "
-    "或提高配额",
+    "delete other pods, or raise the quota"
 )
-_UNSET: Final = Text(
+_UNSET: Final = Message(
     "ResourceQuota {quota!r} of namespace {namespace} requires {resource} in each container, which "
-    "{containers} lacks; the API server will reject such a pod: set it, or a default in a LimitRange",
-    "命名空间 {namespace} 的 ResourceQuota {quota!r} 要求每个容器设置 {resource}，{containers} 没有设置；"
-    "API server 将拒绝这样的 Pod：请设置，或在 LimitRange 中设置默认值",
+    "{containers} lacks; the API server will reject such a pod: set it, or a default in a LimitRange"
 )
-_UNSURE: Final = Text(
-    " (not checked: whether the quota counts this pod, by its scope {scopes})",
-    "（未检查该配额的范围 {scopes} 是否包含该 Pod）",
-)
-_USED_UP: Final = Text(
+_UNSURE: Final = Message(" (not checked: whether the quota counts this pod, by its scope {scopes})")
+_USED_UP: Final = Message(
     "ResourceQuota {quota!r}: namespace {namespace} uses {used} of {hard} {resource}; the API server will "
-    "reject further pods",
-    "ResourceQuota {quota!r}：命名空间 {namespace} 的 {resource} 已用 {used}（共 {hard}）；API Server "
-    "将拒绝更多的 Pod",
+    "reject further pods"
 )
-_DEFAULTS: Final = Text(
-    "a LimitRange of namespace {namespace} sets a default of {resources}, which containers lack",
-    "命名空间 {namespace} 的 LimitRange 为未设置的容器设置 {resources} 的默认值",
+_DEFAULTS: Final = Message(
+    "a LimitRange of namespace {namespace} sets a default of {resources}, which containers lack"
 )
-_NOT_READ: Final = Text("quota not checked: {why}", "未检查配额：{why}")
+_NOT_READ: Final = Message("quota not checked: {why}")
 
 
 class QuotaFinding(NamedTuple):
@@ -169,7 +156,7 @@ class Quotas:
         return found
 
     def _findings(
-        self, quota: ResourceQuota, demands: Iterable[_Demand], message: Text
+        self, quota: ResourceQuota, demands: Iterable[_Demand], message: Message
     ) -> Iterator[QuotaFinding]:
         those = [(each, counts) for each in demands if (counts := quota.counts(each.spec)) is not False]
         sure = all(counts for _, counts in those)
@@ -178,7 +165,7 @@ class Quotas:
         ]
         if unset:
             names = dict.fromkeys(name for _, found in unset for name in found)
-            facts = {"containers": ", ".join(f"container {name!r}" for name in names)}
+            facts: dict[str, Any] = {"containers": ", ".join(f"container {name!r}" for name in names)}
             resources = tuple(dict.fromkeys(resource for resource, _ in unset))
             yield self._finding(_UNSET, quota, resources, facts, sure=sure)
         for resource in quota.hard:
@@ -189,7 +176,6 @@ class Quotas:
                 facts = {
                     "left": quantity_text(left),
                     "needed": quantity_text(needed),
-                    "copies": str(copies),
                     "pods": counted(copies, "pod"),
                     "fit": str(_fitting(needs, left)),
                 }
@@ -197,15 +183,13 @@ class Quotas:
 
     def _finding(
         self,
-        message: Text,
+        message: Message,
         quota: ResourceQuota,
         resources: tuple[str, ...],
-        facts: Mapping[str, str],
+        facts: Mapping[str, Any],
         *,
         sure: bool = True,
     ) -> QuotaFinding:
-        text = message.in_language(self._language)
-        text += "" if sure else _UNSURE.in_language(self._language)
         more = {
             "quota": quota.name,
             "namespace": quota.namespace,
@@ -213,7 +197,9 @@ class Quotas:
             "hard": quantity_text(quota.hard[resources[0]]),
             "scopes": ", ".join(scope.name for scope in quota.scopes),
         }
-        return QuotaFinding(quota.name, quota.namespace, resources, text.format_map({**more, **facts}))
+        parts = [message] if sure else [message, _UNSURE]
+        text = "".join(part.having(**more, **facts).in_language(self._language) for part in parts)
+        return QuotaFinding(quota.name, quota.namespace, resources, text)
 
     def _of(self, namespace: str) -> _Limits:
         if namespace not in self._read:

@@ -11,7 +11,7 @@ import click
 from rules import Language
 from rules.schema.errors import suggestion
 from rules.text.glob import glob
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.terminal.console import BadInputError, current_language
 from webhook.cli.terminal.vocabulary import NO_COLUMN, NO_FILTER, NOT_NAMED, USE_PATH_OPTION, heading
 
@@ -57,7 +57,7 @@ def _columns(row: Mapping[str, str]) -> dict[str, str]:
 
 
 def named(
-    names: Iterable[str], known: Sequence[str], noun: Text, for_paths: Text = USE_PATH_OPTION
+    names: Iterable[str], known: Sequence[str], noun: Message, for_paths: Message = USE_PATH_OPTION
 ) -> list[str]:
     """Return the known names that names and globs select, in that order; without names, all.
 

@@ -36,7 +36,7 @@ from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
 from rules.schema.errors import suggestion
 from rules.schema.workload_kinds import read_workloads
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.printable import printable
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
@@ -70,10 +70,7 @@ from webhook.cli.terminal.vocabulary import (
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
-NO_RULES: Final = Text(
-    "no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type",
-    "未找到规则；规则是名为 cf-crl-* 或带有标签 gpugate.dev/type 的 ConfigMap",
-)
+NO_RULES: Final = Message("no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type")
 # kubectl refuses a list of kinds if the cluster lacks one of them.
 _VALID_LIST: Final = (
     "`kubectl get nodes -o yaml` prints a valid list; "

@@ -47,7 +47,7 @@ _COLOURS: Final[Mapping[Level, str]] = {
 _MACHINE: Final = ("json", "yaml")
 _MAX_NAMES: Final = 10  # of nodes in a note; -o json has all
 _GAP: Final = " "  # between columns
-_LABEL_WIDTH: Final = 14  # columns; one more than the longest label, 计算能力 12.1
+_LABEL_WIDTH: Final = 14  # columns; one more than the longest label, a compute capability in Chinese
 
 
 def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:

@@ -29,11 +29,11 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message, Text
 
 # The oldest major version for which NVIDIA publishes compatibility (data/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
-_EMPTY: Final = Text()
+_EMPTY: Final = Message()
 _VERSION: Final = re.compile(r"\d+\.\d+")
 
 # The check results of one runtime and one node, driver or GPU; empty if they are compatible.
@@ -45,22 +45,22 @@ class LevelLabel:
     """Mark and text of a level."""
 
     mark: str
-    text: Text
+    text: Message
 
 
 LEVEL_LABELS: Final[Mapping[Level, LevelLabel]] = {
-    Level.COMPATIBLE: LevelLabel("✓", Text("compatible", "兼容")),
-    Level.UNSTABLE: LevelLabel("!", Text("compatible, with a warning", "兼容，有警告")),
-    Level.INCOMPATIBLE: LevelLabel("✗", Text("incompatible", "不兼容")),
-    Level.UNKNOWN: LevelLabel("?", Text("unknown", "未知")),
+    Level.COMPATIBLE: LevelLabel("✓", Message("compatible")),
+    Level.UNSTABLE: LevelLabel("!", Message("compatible, with a warning")),
+    Level.INCOMPATIBLE: LevelLabel("✗", Message("incompatible")),
+    Level.UNKNOWN: LevelLabel("?", Message("unknown")),
 }
 # Headings of facts.
-FACTS: Final[Mapping[str, Text]] = {
-    "product": Text("GPU", "GPU"),
-    "driver": Text("driver", "驱动"),
-    "cuda": Text("driver CUDA", "驱动 CUDA"),
-    "compute": Text("compute", "计算能力"),
-    "nodes": Text("nodes", "节点"),
+FACTS: Final[Mapping[str, Message]] = {
+    "product": Message("GPU"),
+    "driver": Message("driver"),
+    "cuda": Message("driver CUDA"),
+    "compute": Message("compute"),
+    "nodes": Message("nodes"),
 }
 
 
@@ -74,7 +74,7 @@ class Column:
 
     facts: Mapping[str, str | int | None]
     cells: tuple[Cell, ...]
-    about: Text = _EMPTY
+    about: Message = _EMPTY
 
     def name(self, language: Language) -> str:
         """Return the known facts, except the number of nodes."""
@@ -89,7 +89,7 @@ class Column:
 class Table:
     """A row for each runtime, newest first. All columns have the same facts; there is at least one column."""
 
-    title: Text
+    title: Message
     runtimes: tuple[CudaVersion, ...]
     columns: tuple[Column, ...]
 
@@ -106,8 +106,8 @@ class Footnote:
     """
 
     letter: str
-    reason: Text
-    error: Text
+    reason: Message
+    error: Message
 
 
 Footnotes = Mapping[CheckResult, Footnote]
@@ -132,7 +132,7 @@ def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | N
         return None
     columns = (Column({**dict(facts), "nodes": count}, cells) for (facts, cells), count in nodes.items())
     sharing = _sharing(terms)
-    title = Text(f"CUDA runtimes on the nodes, {sharing.en}", f"CUDA 运行时与节点，{sharing.zh}")
+    title = Message("CUDA runtimes on the nodes, {sharing}", sharing=sharing)
     return Table(title, _runtimes(), tuple(columns))
 
 
@@ -155,7 +155,7 @@ def driver_table(terms: SharingPolicy) -> Table:
             )
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
     sharing = _sharing(terms)
-    title = Text(f"CUDA runtimes on driver branches, {sharing.en}", f"CUDA 运行时与驱动分支，{sharing.zh}")
+    title = Message("CUDA runtimes on driver branches, {sharing}", sharing=sharing)
     return Table(title, _runtimes(), tuple(columns))
 
 
@@ -170,9 +170,9 @@ def gpu_table() -> Table:
     for compute in sorted(rows):
         capabilities = NodeCapabilities(compute_capability=compute)
         cells = tuple(check_on_node(SharingPolicy(), needs, capabilities) for needs in requirements)
-        about = Text(*(_products(rows[compute], unverified) for unverified in ("unverified", "未证实")))
+        about = Text(*(_products(rows[compute], language) for language in Language))
         columns.append(Column({"compute": str(compute)}, cells, about))
-    title = Text("CUDA runtimes on compute capabilities", "CUDA 运行时与计算能力")
+    title = Message("CUDA runtimes on compute capabilities")
     return Table(title, _runtimes(), tuple(columns))
 
 
@@ -232,10 +232,13 @@ def _all_requirements() -> list[GpuRequirements]:
     ]
 
 
-def _sharing(terms: SharingPolicy) -> Text:
+_UNVERIFIED: Final = Message("unverified")
+
+
+def _sharing(terms: SharingPolicy) -> Message:
     if not terms.virtual:
-        return Text("physical GPUs", "物理 GPU")
-    return Text(f"virtual GPUs up to CUDA {terms.baseline}", f"虚拟 GPU（最高 CUDA {terms.baseline}）")
+        return Message("physical GPUs")
+    return Message("virtual GPUs up to CUDA {baseline}", baseline=terms.baseline)
 
 
 def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
@@ -249,8 +252,9 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
     }
 
 
-def _products(rows: Iterable[Mapping[str, Any]], unverified: str) -> str:
-    """Return the GPUs of rows by architecture; unverified: the word that marks uncertain data."""
+def _products(rows: Iterable[Mapping[str, Any]], language: Language) -> str:
+    """Return the GPUs of rows by architecture."""
+    unverified = _UNVERIFIED.in_language(language)
     found: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         certain = Status(row["status"]).certain
@@ -258,11 +262,11 @@ def _products(rows: Iterable[Mapping[str, Any]], unverified: str) -> str:
     return "; ".join(f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in found.items())
 
 
-def _error(finding: CheckResult) -> Text:
+def _error(finding: CheckResult) -> Message:
     known = cuda_error(finding.code)
     if known is None:
         return _EMPTY
-    return Text(f"{finding.error}: {known.cause.en}", f"{finding.error}：{known.cause.zh}")
+    return Message("{error}: {cause}", error=finding.error, cause=known.cause)
 
 
 def _merged(sentences: list[str]) -> str:

@@ -10,10 +10,10 @@ from xml.etree import ElementTree as ET
 from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.matrix.matrix import FACTS, LEVEL_LABELS, Cell, Column, Footnotes, Table, letters
 
-_TITLE: Final = Text("CUDA compatibility", "CUDA 兼容性")
+_TITLE: Final = Message("CUDA compatibility")
 
 # Sizes in px.
 _MARGIN: Final = 32
@@ -97,7 +97,7 @@ class _Page:
         self.write(x, text, css)
         self.reach(x + _measure(text) * size / _SIZE)
 
-    def line(self, text: Text, css: str, size: float) -> None:
+    def line(self, text: Message, css: str, size: float) -> None:
         """Write a whole line."""
         words = text.in_language(self.language)
         self.text(_MARGIN, words, css, size)

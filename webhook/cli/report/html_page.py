@@ -12,11 +12,11 @@ from html import escape
 from typing import Final, NamedTuple
 
 from rules import Language
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.printable import printable
 
-_SKIP: Final = Text("Skip to the report", "跳到报告正文")
-_CONTENTS: Final = Text("Contents", "目录")
+_SKIP: Final = Message("Skip to the report")
+_CONTENTS: Final = Message("Contents")
 # The contrast of each pair of text and background is at least 4.5:1, in both schemes.
 _STYLE: Final = """
 :root { color-scheme: light dark; --text: #1f2933; --dim: #4a5763; --page: #fff; --box: #f3f5f7;

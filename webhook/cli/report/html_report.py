@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from rules import Action, Language
 from rules.model.check_result import level_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.matrix.matrix import LEVEL_LABELS, Cell, Footnotes, Table, footnotes, letters
 from webhook.cli.report.html_page import (
     Html,
@@ -28,44 +28,35 @@ from webhook.cli.terminal.vocabulary import ACTIONS
 # Rows of a table; a browser shows some thousand at once.
 _MOST_ROWS: Final = 2000
 
-_EVALUATED: Final = Text("workloads evaluated", "个工作负载已评估")
-_DENIED: Final = Text("denied", "个被拒绝")
-_WARNED: Final = Text("with warnings only", "个仅有警告")
-_PARTLY: Final = Text("not fully checked", "个未完全检查")
-_FIXES: Final = Text("What would fix most", "优先处理")
-_FIXES_ABOUT: Final = Text(
-    "Fixes of denials. A workload is freed if this fix is all that it needs.",
-    "针对拒绝的修复方法。若工作负载只需这一项修复，则计入“可放行”。",
-)
-_FIX: Final = Text("Fix", "修复方法")
-_FREES: Final = Text("Workloads freed", "可放行的工作负载")
-_HELPS: Final = Text("Workloads that need more", "还需其他修复的工作负载")
-_RULE: Final = Text("Rule", "规则")
-_FINDINGS: Final = Text("Findings by team", "各团队的问题")
-_IN_NAMESPACE: Final = Text("Namespace {namespace}", "命名空间 {namespace}")
-_FINDINGS_OF: Final = Text("Findings in namespace {namespace}", "命名空间 {namespace} 中的问题")
-_OWNER: Final = Text("Workload", "工作负载")
-_ACTION: Final = Text("Action", "动作")
-_OBJECTS: Final = Text("Objects", "对象数")
-_FINDING: Final = Text("Finding", "问题")
-_NO_FINDINGS: Final = Text("Nothing was found in what was checked.", "已检查的内容中未发现问题。")
-_NO_DENIALS: Final = Text("Nothing is denied.", "没有对象被拒绝。")
-_NOT_CHECKED: Final = Text("Not checked", "未检查")
-_NOT_CHECKED_ABOUT: Final = Text(
-    "Parts of objects of which nothing is known: they may or may not run.",
-    "缺少相关信息的部分：可能可以运行，也可能无法运行。",
-)
-_REASON: Final = Text("Reason", "原因")
-_ALL_CHECKED: Final = Text("Everything was checked.", "已检查全部内容。")
-_MATRIX: Final = Text("CUDA runtimes and nodes", "CUDA 运行时与节点")
-_NO_MATRIX: Final = Text("No node has GPU labels.", "没有节点带有 GPU 标签。")
-_NODES: Final = Text(" ({nodes})", "（{count} 个节点）")
-_RUNTIME: Final = Text("Runtime", "运行时")
-_SOURCES: Final = Text("Rules and nodes", "规则与节点")
-_MORE: Final = Text(
-    "{count} more rows are left out (use -o json to list all)",
-    "另有 {count} 行未列出（使用 -o json 列出全部）",
-)
+_EVALUATED: Final = Message("workloads evaluated")
+_DENIED: Final = Message("would be denied")
+_WARNED: Final = Message("with warnings only")
+_PARTLY: Final = Message("not fully checked")
+_FIXES: Final = Message("What would fix most")
+_FIXES_ABOUT: Final = Message("Fixes of denials. A workload is freed if this fix is all that it needs.")
+_FIX: Final = Message("Fix")
+_FREES: Final = Message("Workloads freed")
+_HELPS: Final = Message("Workloads that need more")
+_RULE: Final = Message("Rule")
+_FINDINGS: Final = Message("Findings by team")
+_IN_NAMESPACE: Final = Message("Namespace {namespace}")
+_FINDINGS_OF: Final = Message("Findings in namespace {namespace}")
+_OWNER: Final = Message("Workload")
+_ACTION: Final = Message("Action")
+_OBJECTS: Final = Message("Objects")
+_FINDING: Final = Message("Finding")
+_NO_FINDINGS: Final = Message("Nothing was found in what was checked.")
+_NO_DENIALS: Final = Message("Nothing is denied.")
+_NOT_CHECKED: Final = Message("Not checked")
+_NOT_CHECKED_ABOUT: Final = Message("Parts of objects of which nothing is known: they may or may not run.")
+_REASON: Final = Message("Reason")
+_ALL_CHECKED: Final = Message("Everything was checked.")
+_MATRIX: Final = Message("CUDA runtimes and nodes")
+_NO_MATRIX: Final = Message("No node has GPU labels.")
+_NODES: Final = Message(" ({nodes})")
+_RUNTIME: Final = Message("Runtime")
+_SOURCES: Final = Message("Rules and nodes")
+_MORE: Final = Message("{count} more rows are left out (use -o json to list all)")
 
 
 class _Row(NamedTuple):
@@ -195,8 +186,8 @@ def _matrix(tables: Sequence[Table], language: Language) -> Iterator[Html]:
         headings = [_RUNTIME.in_language(language)]
         for column in one.columns:
             count = int(column.facts["nodes"] or 0)
-            nodes = _NODES.in_language(language).format(nodes=counted(count, "node"), count=count)
-            headings.append(f"{column.name(language)}{nodes}")
+            nodes = _NODES.having(nodes=counted(count, "node"))
+            headings.append(f"{column.name(language)}{nodes.in_language(language)}")
         rows = [
             [row_heading(f"CUDA {cuda}"), *(_level(each, notes, language) for each in cells)]
             for cuda, cells in one.rows()

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from rules import Decision, Language, Violation
 from rules.model.certainty import Certainty
 from rules.model.decision import cause_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.yaml_document import Location
 from webhook.cli.inputs.not_checked import not_checked_line
 from webhook.cli.matrix.matrix import Table
@@ -71,7 +71,7 @@ class Finding(NamedTuple):
 
 
 def not_checked(
-    decision: Decision, language: Language, in_summary: Collection[Text] = ()
+    decision: Decision, language: Language, in_summary: Collection[Message] = ()
 ) -> tuple[Finding, ...]:
     """Return what a decision did not check. in_summary: reasons that the summary of the report has."""
     return tuple(

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, Literal
 
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.report.model import DENY, DRYRUN, NOT_CHECKED, WARN, Report, Target
 from webhook.yaml_output import dump_yaml
 
@@ -26,10 +26,9 @@ _SEVERITIES: Final = {"fail": "high", "warn": "medium"}
 # Bytes of the results of one report in JSON. etcd accepts 1.5 MiB for a request by default
 # (https://etcd.io/docs/v3.5/dev-guide/limit/); metadata and managed fields need the rest.
 _MOST_BYTES: Final = 1 << 20
-_LEFT_OUT: Final = Text(
+_LEFT_OUT: Final = Message(
     "{count} more results are left out, because an object of a cluster has a limited size; the summary "
-    "counts them (gpugate audit lists all)",
-    "另有 {count} 条结果未列出，因为集群对象的大小有限；摘要已计入这些结果（gpugate audit 可列出全部）",
+    "counts them (gpugate audit lists all)"
 )
 
 

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rules import Language
-from rules.text.i18n import Text, width
+from rules.text.i18n import Message, width
 from rules.text.printable import printable, printable_json
-from webhook.cli.terminal.vocabulary import LEVELS, NOTE, heading, is_word, value
+from webhook.cli.terminal.vocabulary import COUNTED, LEVELS, NOTE, heading, is_word, value
 from webhook.yaml_output import dump_yaml
 
 if TYPE_CHECKING:
@@ -50,9 +50,10 @@ def os_error_text(error: OSError) -> str:
     return why if error.filename is None else f"{error.filename}: {why}"
 
 
-def counted(number: int, noun: str) -> str:
-    """Return a number with its English noun: `1 rule`, `2 rules`."""
-    return f"{number} {noun}{'s' * (number != 1)}"
+def counted(number: int, noun: str) -> Message:
+    """Return a number with its noun: `1 rule`, `2 rules`."""
+    one, several = COUNTED[noun]
+    return one if number == 1 else several.having(count=number)
 
 
 def first_of(items: Sequence[str]) -> str:
@@ -122,7 +123,7 @@ def print_summary(*parts: str, err: bool = True) -> None:
 
 
 @contextmanager
-def progress(text: Text, after_s: float = 1.0) -> Iterator[None]:
+def progress(text: Message, after_s: float = 1.0) -> Iterator[None]:
     """Show on stderr that something runs for long, and for how many seconds.
 
     Only on a terminal, and not with --quiet; the line is removed at the end. after_s: seconds until the first

@@ -19,7 +19,7 @@ from rules.nodes.node_row import InventoryError
 from rules.schema.errors import RuleError, describe, reason_of, suggestion
 from rules.schema.exemption import instant
 from rules.schema.validation_errors import schema_errors
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.test.schema import (
@@ -102,7 +102,7 @@ class _Reader:
         self._opener = opener
         self.errors = [RuleError(found.location, (), found.message) for found in document.duplicates]
 
-    def add_error(self, path: Path, message: Text | str) -> None:
+    def add_error(self, path: Path, message: Message | str) -> None:
         """Add an error at a path of the document."""
         self.errors.append(RuleError(self._document.locate(path), path, message))
 

@@ -10,6 +10,7 @@ from xml.etree import ElementTree as ET
 import click
 
 from rules import Language, RuleError
+from rules.text.i18n import Joined
 from rules.text.printable import printable, printable_json
 from webhook.cli.report.junit import xml
 from webhook.cli.terminal.console import counted
@@ -22,7 +23,6 @@ from webhook.cli.terminal.vocabulary import (
     PASSED,
     PATCH_WRITTEN,
     PATCHES_WRITTEN,
-    SEPARATOR,
     TEST_SUMMARY,
 )
 from webhook.cli.test.comparison import BOTH, EXPECTED, FOUND
@@ -39,8 +39,8 @@ def text_of(tested: FileResult, language: Language) -> str:
         (NOT_SELECTED, tested.skipped),
         (PATCH_WRITTEN if tested.written == 1 else PATCHES_WRITTEN, tested.written),
     )
-    parts = [text.in_language(language).format(count=count) for text, count in counts if count]
-    summary = SEPARATOR.in_language(language).join(parts or [NO_CASES.in_language(language)])
+    parts = [text.having(count=count) for text, count in counts if count]
+    summary = Joined(", ", parts or [NO_CASES]).in_language(language)
     bad = bool(tested.failed or tested.errors)
     mark = click.style("✗" if bad else "✓", fg="red" if bad else "green", bold=True)
     lines = [f"{mark} {tested.file}: {summary}"]
@@ -54,17 +54,11 @@ def summary_of(files: Sequence[FileResult], language: Language) -> str:
     cases, failed = sum(len(each.results) for each in files), sum(each.failed for each in files)
     invalid = sum(bool(each.errors) for each in files)
     counts = [(PASSED, cases - failed), (FAILED, failed)] + [(INVALID_FILES, invalid)] * bool(invalid)
-    results = SEPARATOR.in_language(language).join(
-        text.in_language(language).format(count=count, files=counted(count, "file")) for text, count in counts
+    results = Joined(", ", [text.having(count=count, files=counted(count, "file")) for text, count in counts])
+    summary = TEST_SUMMARY.having(
+        cases=counted(cases, "case"), files=counted(len(files), "file"), results=results
     )
-    summary = TEST_SUMMARY.in_language(language).format(
-        cases=counted(cases, "case"),
-        files=counted(len(files), "file"),
-        case_count=cases,
-        file_count=len(files),
-        results=results,
-    )
-    return summary + (LEGEND.in_language(language) if failed else "")
+    return summary.in_language(language) + (LEGEND.in_language(language) if failed else "")
 
 
 def errors_of(files: Sequence[FileResult]) -> list[RuleError]:

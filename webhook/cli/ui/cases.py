@@ -14,7 +14,7 @@ from rules.nodes.node_row import objects_of
 from rules.schema.exemption import instant
 from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
 from rules.schema.validation_errors import schema_errors
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.yaml_document import Document, Location, SourceError
 from webhook.cli.inputs.objects import InputError, Subject, request_of
 from webhook.cli.test.cases import read_tests
@@ -27,17 +27,13 @@ from webhook.yaml_output import dump_yaml
 KIND: Final = "Case"
 _VERSION: Final = "gpugate.dev/v1"
 _NODE_KEYS: Final = ("apiVersion", "kind", "metadata", "spec", "status")
-_NO_NODES_OF_CLUSTER: Final = Text(
+_NO_NODES_OF_CLUSTER: Final = Message(
     "the nodes of a cluster, and long files, are not in the file; write them to a text with "
-    "`kubectl get nodes -o yaml` and choose nodes as text",
-    "文件不包含集群的节点和过长的文件；请用 `kubectl get nodes -o yaml` 输出节点，并选择以文本提供节点",
+    "`kubectl get nodes -o yaml` and choose nodes as text"
 )
-_NO_RULES_OF_CLUSTER: Final = Text(
-    "a rule test needs rules in files; start gpugate ui with --rules FILE",
-    "规则测试需要文件中的规则；请使用 --rules FILE 启动 gpugate ui",
-)
-_NOT_REPEATED: Final = Text("a rule test cannot repeat this decision: {why}", "规则测试无法重现此决定：{why}")
-_NO_OBJECT: Final = Text("contains no objects", "不包含任何对象")
+_NO_RULES_OF_CLUSTER: Final = Message("a rule test needs rules in files; start gpugate ui with --rules FILE")
+_NOT_REPEATED: Final = Message("a rule test cannot repeat this decision: {why}")
+_NO_OBJECT: Final = Message("contains no objects")
 
 
 class CaseError(ValueError):

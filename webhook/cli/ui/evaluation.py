@@ -13,7 +13,7 @@ import jsonpatch
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
 from rules.decision.trace import Explanation
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
@@ -28,13 +28,12 @@ from webhook.yaml_output import dump_yaml
 
 # Objects in one text that are evaluated: more do not fit on a page.
 MAX_OBJECTS: Final = 20
-_NO_NODES: Final = Text("CUDA compatibility not checked: no nodes chosen", "未检查 CUDA 兼容性：没有选择节点")
-_TOO_MANY: Final = Text(
-    f"more than {MAX_OBJECTS} objects; the others are not checked (use gpugate preview)",
-    f"超过 {MAX_OBJECTS} 个对象；其余对象未检查（请使用 gpugate preview）",
+_NO_NODES: Final = Message("CUDA compatibility not checked: no nodes chosen")
+_TOO_MANY: Final = Message(
+    "more than {most} objects; the others are not checked (use gpugate preview)", most=MAX_OBJECTS
 )
-_EMPTY: Final = Text("contains no objects", "不包含任何对象")
-_DUPLICATE: Final = Text("{message}; the last value is used", "{message}；使用最后一个值")
+_EMPTY: Final = Message("contains no objects")
+_DUPLICATE: Final = Message("{message}; the last value is used")
 
 Json = dict[str, Any]
 
@@ -166,7 +165,7 @@ class _Result:
                 yield self._finding("warn", QUOTA, found.message)
 
     def _finding(
-        self, level: str, word: Text, message: str, line: int = 0, fix: str = "", rule: str = ""
+        self, level: str, word: Message, message: str, line: int = 0, fix: str = "", rule: str = ""
     ) -> Json:
         words = word.in_language(self._language)
         return {"level": level, "word": words, "message": message, "line": line, "fix": fix, "rule": rule}

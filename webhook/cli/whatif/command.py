@@ -13,7 +13,7 @@ import click
 from rules import Language, ObjectError, Snapshot, compile_policy
 from rules.cuda.versions import CudaVersion
 from rules.schema.errors import suggestion
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import Workload
 from webhook.cli.inputs.completers import RULE_PATH
@@ -71,13 +71,11 @@ _COLOURS: Final = {
 _NO_CHANGES: Final = (
     "no change given (use --driver, --remove-pool, --add-nodes, --add-profile, --image-cuda, "
 )
-_NO_IMAGE: Final = Text("no workload uses image {name}{hint}", "没有工作负载使用镜像 {name}{hint}")
+_NO_IMAGE: Final = Message("no workload uses image {name}{hint}")
 _NO_NODES: Final = Affected(frozenset(), frozenset())  # the objects of workloads change instead
-_RULES: Final = Text("rules in {paths}", "{paths} 中的规则")
-_IMAGE_CUDA: Final = Text(
-    "all images whose CUDA version is known, with CUDA {cuda}", "所有已知 CUDA 版本的镜像改用 CUDA {cuda}"
-)
-_IMAGE: Final = Text("image {new} instead of {old}", "镜像 {old} 改为 {new}")
+_RULES: Final = Message("rules in {paths}")
+_IMAGE_CUDA: Final = Message("all images whose CUDA version is known, with CUDA {cuda}")
+_IMAGE: Final = Message("image {new} instead of {old}")
 
 
 def _cuda(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
@@ -242,8 +240,8 @@ def _images_in(document: Any) -> list[str]:
 
 def _summary(result: WhatIf, language: Language) -> str:
     numbers = {effect.name.lower(): result.count(effect) for effect in Effect}
-    total = {"workloads": counted(len(result.workloads), "workload"), "count": len(result.workloads)}
-    return WHAT_IF_SUMMARY.in_language(language).format(**total, **numbers)
+    workloads = counted(len(result.workloads), "workload")
+    return WHAT_IF_SUMMARY.having(workloads=workloads, **numbers).in_language(language)
 
 
 def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
@@ -298,5 +296,5 @@ def _number(runs: Runs) -> str:
     return UNKNOWN if runs.nodes is None else str(len(runs.nodes))
 
 
-def _filled(text: Text, **facts: object) -> Text:
-    return Text(*(text.in_language(language).format(**facts) for language in Language))
+def _filled(text: Message, **facts: object) -> Message:
+    return text.having(**facts)

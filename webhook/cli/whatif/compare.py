@@ -12,26 +12,21 @@ from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
 from rules.decision.messages import warning_line
 from rules.model.certainty import Certainty
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.node_changes import Change
 from webhook.cli.whatif.placement import FittingNodes, Placement, place
 
 _NODE_NAME: Final = "nodeName"
-_NO_NODE: Final = Text(
-    "no node is left that the workload selects, tolerates and is compatible with",
-    "没有剩余节点既符合该工作负载的选择与容忍，又与其兼容",
-)
-_NODE_REMOVED: Final = Text("its node {node} is removed", "其节点 {node} 被移除")
-_UNDECLARED: Final = Text(
+_NO_NODE: Final = Message("no node is left that the workload selects, tolerates and is compatible with")
+_NODE_REMOVED: Final = Message("its node {node} is removed")
+_UNDECLARED: Final = Message(
     "no known node is left; an autoscaler may add nodes that are not declared (describe them with a "
-    "NodeProfile)",
-    "没有剩余的已知节点；自动扩缩容器可能新增未声明的节点（请用 NodeProfile 描述）",
+    "NodeProfile)"
 )
-_UNKNOWN_NODES: Final = Text(
+_UNKNOWN_NODES: Final = Message(
     "no node is left that is known to be compatible; of {count}, labels do not report what the workload "
-    "requires (see gpugate nodes)",
-    "没有剩余的已知兼容节点；{count} 个节点的标签未提供该工作负载所需的信息（见 gpugate nodes）",
+    "requires (see gpugate nodes)"
 )
 
 
@@ -226,7 +221,7 @@ class ClusterState:
             found = self._names[nodes] = frozenset(self._inventory.names(nodes))
         return found
 
-    def _say(self, text: Text, **facts: object) -> str:
+    def _say(self, text: Message, **facts: object) -> str:
         return text.in_language(self._language).format(**facts)
 
 

@@ -6,24 +6,21 @@ from collections.abc import Iterator
 from typing import Final
 
 from rules import Language
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.report.html_page import Html, Section, cell, element, page, row_heading, table
 from webhook.cli.terminal.vocabulary import heading, value
 from webhook.cli.whatif.compare import Effect, Runs, WhatIf, WorkloadChange, rows
 
 _MOST_ROWS: Final = 2000  # of a table; a browser shows some thousand at once
-_TITLE: Final = Text("What a change does to workloads", "变更对工作负载的影响")
-_REASONS: Final = Text("Reasons", "原因")
-_REASONS_ABOUT: Final = Text("Workloads by effect and reason", "按影响和原因统计的工作负载数")
-_WORKLOADS: Final = Text("Workloads by namespace", "各命名空间的工作负载")
-_IN: Final = Text("Namespace {namespace}", "命名空间 {namespace}")
-_NOTHING: Final = Text("No workload changes.", "没有工作负载受影响。")
-_CHANGES: Final = Text("Changes", "变更")
-_NODES: Final = Text("Compatible nodes before and after", "变更前后的兼容节点数")
-_MORE: Final = Text(
-    "{count} more rows are left out (use -o json to list all)",
-    "另有 {count} 行未列出（使用 -o json 列出全部）",
-)
+_TITLE: Final = Message("What a change does to workloads")
+_REASONS: Final = Message("Reasons")
+_REASONS_ABOUT: Final = Message("Workloads by effect and reason")
+_WORKLOADS: Final = Message("Workloads by namespace")
+_IN: Final = Message("Namespace {namespace}")
+_NOTHING: Final = Message("No workload changes.")
+_CHANGES: Final = Message("Changes")
+_NODES: Final = Message("Compatible nodes before and after")
+_MORE: Final = Message("{count} more rows are left out (use -o json to list all)")
 # The colour of an effect is that of the action of a finding.
 _STYLES: Final = {
     Effect.BREAKS: "deny",

@@ -6,14 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from rules.kube.image_reference import Image, parse_image
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 from webhook.cli.inputs.node_changes import ChangeError
 
 _IMAGE: Final = "image"
-_NO_CHANGE: Final = Text(
-    "expected OLD=NEW, two image references or repository prefixes, got {change!r}",
-    "应为 OLD=NEW，即两个镜像引用或仓库前缀，实际为 {change!r}",
-)
+_NO_CHANGE: Final = Message("expected OLD=NEW, two image references or repository prefixes, got {change!r}")
 
 
 class ImageChange(NamedTuple):

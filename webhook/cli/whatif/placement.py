@@ -11,7 +11,7 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.recorder import DecisionRecorder
 from rules.kube.pod import Container, Pod
 from rules.model.decision import AdmissionRequest, Decision
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 __all__ = ["FittingNodes", "Placement", "place"]
 
@@ -43,7 +43,7 @@ class _FittingRecorder(DecisionRecorder):
         super().record_requirements(container, required)
         self._required.append((container, required))
 
-    def record_notes(self, notes: tuple[Text, ...]) -> None:
+    def record_notes(self, notes: tuple[Message, ...]) -> None:
         """Record the nodes: here the pod is completed, but its node affinity is still that of its author."""
         super().record_notes(notes)
         policy, inventory, _ = self._snapshot

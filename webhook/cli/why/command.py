@@ -136,11 +136,12 @@ class Result:
     def looked_at(self) -> str:
         """Return what was compared, in one line."""
         logs = ", ".join(
-            f"{place.partition(', line')[0]} ({counted(len(text.splitlines()), 'line')})"
+            f"{place.partition(', line')[0]} ({lines.in_language(self.language)})"
             for place, text in self.facts.logs.items()
+            for lines in [counted(len(text.splitlines()), "line")]
         )
-        facts = {"events": counted(len(self.facts.events), "event"), "logs": logs or "–"}
-        return LOOKED_AT.in_language(self.language).format(count=len(self.facts.events), **facts)
+        events = counted(len(self.facts.events), "event")
+        return LOOKED_AT.having(events=events, logs=logs or "–").in_language(self.language)
 
     def show(self) -> None:
         """Print state, causes with evidence and fix, and what was not known.

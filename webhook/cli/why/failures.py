@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from rules.cuda.tables import read_table
 from rules.model.certainty import Certainty
 from rules.model.decision import Basis, Decision, Violation
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message, Text
 from webhook.cli.why.unscheduled import Unscheduled
 
 # Lines of a log, from its end, and characters of a line; a traceback has some fifty lines.
@@ -30,7 +30,7 @@ _INSUFFICIENT: Final = "insufficient-resource"
 _UNTOLERATED: Final = "untolerated-taint"
 # The row whose message has the violations itself.
 _DENIED: Final = "denied-by-gpugate"
-_BY_POLICY: Final = Text("{reason} (policy of rule {rule})", "{reason}（规则 {rule} 的策略）")
+_BY_POLICY: Final = Message("{reason} (policy of rule {rule})")
 # Escape sequences that colour a log: https://en.wikipedia.org/wiki/ANSI_escape_code
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
@@ -72,8 +72,8 @@ class _Pattern:
     name: str
     expression: re.Pattern[str]
     seen: frozenset[str]
-    cause: Text
-    fix: Text
+    cause: Message
+    fix: Message
     messages: tuple[str, ...] = ()
     certain: bool = False
     also: bool = False
@@ -209,6 +209,6 @@ def _cause(found: _Found, language: Language, pod: Unscheduled | None) -> Cause:
         texts = pod.shortage(groups[0]) or texts
     elif pod is not None and pattern.name == _UNTOLERATED and not any(groups):
         groups = (pod.taints(),)
-    cause, fix = (text.in_language(language).format(*groups).rstrip(": ：") for text in texts)
+    cause, fix = (text.in_language(language).format(*groups).rstrip(": \uff1a") for text in texts)
     certainty = Certainty.CERTAIN if pattern.certain else Certainty.LIKELY
     return Cause(pattern.name, certainty, cause, fix, tuple(found.evidence))

@@ -15,7 +15,7 @@ from rules.kube.resource_quota import usage_of
 from rules.kube.tolerations import tolerates
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates
-from rules.text.i18n import Text
+from rules.text.i18n import Message
 
 # The scheduler's words: https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/scheduler/framework/types.go
 _NAME: Final = r"[a-z0-9.-]{1,100}/[A-Za-z0-9._-]{0,99}[A-Za-z0-9]"
@@ -23,26 +23,19 @@ _SHORT: Final = re.compile(rf"(\d{{1,9}}) Insufficient ({_NAME})")
 _SIMILAR: Final = 0.8  # as for resources that no rule matches
 _MOST_NAMED: Final = 8  # resources or taints in one line
 
-_NOT_OFFERED: Final = Text("no node offers {name}", "没有节点提供 {name}")
-_MEANT: Final = Text(" – did you mean {meant}?", "；是否应为 {meant}？")
-_OTHERS: Final = Text("; some offer {others}", "；部分节点提供 {others}")
-_WRITE: Final = Text("write {meant}", "请写成 {meant}")
-_INSTALL: Final = Text(
-    "request a resource that a node offers, or install what provides {name}: a device plugin or a scheduler",
-    "请申请节点提供的资源，或安装提供 {name} 的组件：设备插件或调度器",
+_NOT_OFFERED: Final = Message("no node offers {name}")
+_NOT_OFFERED_MEANT: Final = Message("no node offers {name} – did you mean {meant}?")
+_NOT_OFFERED_OTHERS: Final = Message("no node offers {name}; some offer {others}")
+_WRITE: Final = Message("write {meant}")
+_INSTALL: Final = Message(
+    "request a resource that a node offers, or install what provides {name}: a device plugin or a scheduler"
 )
-_AWAY: Final = Text(
-    "the nodes with {name} do not offer it now: they are not ready, or their device plugin does not run",
-    "带有 {name} 的节点目前不提供它：节点未就绪，或其设备插件未运行",
+_AWAY: Final = Message(
+    "the nodes with {name} do not offer it now: they are not ready, or their device plugin does not run"
 )
-_CHECK: Final = Text("check the nodes {nodes}", "请检查节点 {nodes}")
-_TOO_MANY: Final = Text(
-    "the pod requests {amount} {name}, and the largest node has {most}",
-    "Pod 申请了 {amount} 个 {name}，而最大的节点只有 {most} 个",
-)
-_FEWER: Final = Text(
-    "request {most} or fewer, or add larger nodes", "请申请不超过 {most} 个，或增加更大的节点"
-)
+_CHECK: Final = Message("check the nodes {nodes}")
+_TOO_MANY: Final = Message("the pod requests {amount} {name}, and the largest node has {most}")
+_FEWER: Final = Message("request {most} or fewer, or add larger nodes")
 
 
 class Unscheduled(NamedTuple):
@@ -60,7 +53,7 @@ class Unscheduled(NamedTuple):
         offered = self.inventory.resources if len(self.inventory) else counts.keys()
         return max(counts, key=lambda name: (name not in offered, counts[name]), default=named)
 
-    def shortage(self, name: str) -> tuple[Text, Text] | None:
+    def shortage(self, name: str) -> tuple[Message, Message] | None:
         """Return cause and fix if waiting does not help; None if nodes may have enough or are unknown."""
         inventory = self.inventory
         if not len(inventory):
@@ -68,34 +61,26 @@ class Unscheduled(NamedTuple):
         if not inventory.offering(name):
             if away := inventory.returning(name):
                 nodes = ", ".join(inventory.names(away)[:_MOST_NAMED])
-                return _filled(_AWAY, name=name), _filled(_CHECK, nodes=nodes)
+                return _AWAY.having(name=name), _CHECK.having(nodes=nodes)
             return self._not_offered(name)
         amount, most = usage_of(self.spec).amounts.get(f"requests.{name}", 0), inventory.most(name)
         if most and amount > most:
             facts = {"name": name, "amount": ceil(amount), "most": most}
-            return _filled(_TOO_MANY, **facts), _filled(_FEWER, **facts)
+            return _TOO_MANY.having(**facts), _FEWER.having(**facts)
         return None
 
-    def _not_offered(self, name: str) -> tuple[Text, Text]:
+    def _not_offered(self, name: str) -> tuple[Message, Message]:
         offered = sorted(self.inventory.resources)
         if meant := next(iter(get_close_matches(name, offered, 1, _SIMILAR)), ""):
             facts = {"name": name, "meant": meant}
-            return _filled(_joined(_NOT_OFFERED, _MEANT), **facts), _filled(_WRITE, **facts)
+            return _NOT_OFFERED_MEANT.having(**facts), _WRITE.having(**facts)
         domain = name.partition("/")[0]
         others = ", ".join([other for other in offered if other.startswith(f"{domain}/")][:_MOST_NAMED])
-        cause = _joined(_NOT_OFFERED, _OTHERS) if others else _NOT_OFFERED
-        return _filled(cause, name=name, others=others), _filled(_INSTALL, name=name)
+        cause = _NOT_OFFERED_OTHERS if others else _NOT_OFFERED
+        return cause.having(name=name, others=others), _INSTALL.having(name=name)
 
     def taints(self) -> str:
         """Return the taints that keep the pod from the nodes that it selects, as kubectl writes them."""
         nodes, tolerations = candidates(self.inventory, self.spec), self.spec.get("tolerations")
         kept = [str(taint) for taint in self.inventory.taints(nodes) if not tolerates(tolerations, [taint])]
         return ", ".join(kept[:_MOST_NAMED])
-
-
-def _joined(first: Text, second: Text) -> Text:
-    return Text(first.en + second.en, first.zh + second.zh)
-
-
-def _filled(text: Text, **facts: object) -> Text:
-    return Text(text.en.format(**facts), text.zh.format(**facts))

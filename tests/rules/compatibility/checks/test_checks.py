@@ -15,7 +15,7 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Text
+from rules.text.i18n import Message, Text
 from tests.support.node_builders import gfd, node
 from tests.support.requirement_builders import driver, needing
 
@@ -27,6 +27,7 @@ POLICIES = [
 ]
 CLUSTER = inventory_of([node("old", gfd("11.4")), node("new", gfd("13.0"))])
 
+st.register_type_strategy(Message, st.just(Message("a message")))
 versions = st.builds(CudaVersion, st.integers(10, 14), st.integers(0, 9))
 capabilities = st.builds(ComputeCapability, st.integers(5, 12), st.integers(0, 9))
 uncertain = st.builds(
