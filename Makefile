@@ -29,7 +29,8 @@ PLATFORM := $(shell uname -s | tr A-Z a-z)-$(shell uname -m | sed 's/x86_64/amd6
 
 # The catalogue's own conventions, and files that others are made of: schemas, reference page, chart.
 GENERATED := tests/rules/catalog/test_catalog.py tests/rules/schema/test_json_schema.py \
-	tests/rules/schema/test_built_in.py tests/project/test_reference.py tests/project/test_chart.py
+	tests/rules/schema/test_built_in.py tests/rules/cuda/test_stored_tables.py \
+	tests/project/test_reference.py tests/project/test_chart.py
 
 .DEFAULT_GOAL := help
 .PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
@@ -81,8 +82,9 @@ check: $(VENV)/.dev ## types, lint, imports, built-in rules and their tests
 pictures: $(VENV)/.dev ## write the pictures of the pages
 	$(BIN)/pytest -q tests/project/test_pictures.py --update-golden
 
-chart: $(VENV)/.dev ## after a change to rules or manifests: write their copies for the Helm chart and for commands
-	$(BIN)/pytest -q tests/project/test_chart.py tests/rules/schema/test_built_in.py --update-golden
+chart: $(VENV)/.dev ## after a change to rules, tables or manifests: write their copies for the Helm chart and for commands
+	$(BIN)/pytest -q tests/project/test_chart.py tests/rules/schema/test_built_in.py \
+		tests/rules/cuda/test_stored_tables.py --update-golden
 
 bench: $(VENV)/.dev ## measure everything, as ratios in one run, into docs/performance.md; REQUESTS=1000000: memory, too
 	$(BIN)/python -m tests.bench.before

@@ -5,10 +5,12 @@ Every fact has a source and a status. An uncertain fact alone must never deny a 
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -19,6 +21,8 @@ from rules.text.yaml_document import SourceError, read
 T = TypeVar("T")
 
 _FOLDER: Final = Path(__file__).parents[1] / "data"
+# All tables as JSON, one in a line, which is read in a tenth of the time.
+STORED: Final = _FOLDER / "stored_tables.json"
 
 
 class Status(StrEnum):
@@ -80,12 +84,33 @@ class CudaError:
 
 
 def read_table(name: str) -> Any:
-    """Return a file of `data/` as plain values. Raises SourceError: the table is wrong."""
+    """Return a file of `data/` as plain values, from STORED if that was made of it as it is.
+
+    Raises SourceError: the table is wrong.
+    """
     path = _FOLDER / f"{name}.yaml"
-    (document,) = read(path.read_text("utf-8"), path.name)
+    text, stored = path.read_text("utf-8"), STORED.read_text("utf-8")
+    head = _head(name, text)
+    if (start := stored.find(head)) >= 0:
+        return json.JSONDecoder().raw_decode(stored, start + len(head))[0]
+    (document,) = read(text, path.name)
     if isinstance(document, SourceError):
         raise document
     return document.value
+
+
+def stored_tables() -> str:
+    """Return the content of STORED for the files of `data/`. Raises SourceError."""
+    lines = []
+    for path in sorted(_FOLDER.glob("*.yaml")):
+        head = _head(path.stem, path.read_text("utf-8"))
+        lines.append(f"{head}{json.dumps(read_table(path.stem), ensure_ascii=False)}]")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _head(name: str, text: str) -> str:
+    """Return the start of a table in STORED: its name and a digest of its text."""
+    return f'"{name}": ["{sha256(text.encode()).hexdigest()}", '
 
 
 def cuda_version(text: str) -> CudaVersion:
