@@ -9,10 +9,9 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
 
@@ -29,8 +28,15 @@ from webhook.agent.labels import (
 )
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Gpu, Probe, kernel_module, probe
 from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
-from webhook.cli.inputs.completers import CONTEXT, FILE
-from webhook.cli.inputs.options import language_option
+from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.options import (
+    context_option,
+    kubeconfig_option,
+    language_option,
+    option_group,
+    options,
+    output_option,
+)
 from webhook.cli.terminal.console import (
     UNKNOWN,
     BadInputError,
@@ -56,7 +62,6 @@ from webhook.telemetry.logs import configure_logs
 
 if TYPE_CHECKING:
     from webhook.agent.node_writer import NodeWriter
-    from webhook.cluster.client import ClusterApi
 
 
 _VERSION: Final = re.compile(r"\d+\.\d+")
@@ -166,25 +171,51 @@ def _row_of_group(group: list[Runtime], language: Language) -> dict[str, str]:
 
 _log = logging.getLogger("gpugate.agent")
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 _BROKEN: Final = 1
 _NO_NVML: Final = 2
 # Random fraction of the interval, which prevents that all agents of a cluster send requests at the same time.
 _JITTER: Final = 0.1
 
-_output_option = click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+
+class _Node(NamedTuple):
+    """What the options say of this node."""
+
+    host_root: Path
+    mps_directories: tuple[Path, ...]
+    node_name: str | None
+    cluster: ClusterSource
+    lang: str
+
+    @property
+    def language(self) -> Language:
+        """Language of messages."""
+        return Language(self.lang)
+
+    @property
+    def name(self) -> str:
+        """Name of the node. Raises click.UsageError if it is not given."""
+        if not self.node_name:
+            raise click.UsageError("no node name given (use --node-name or $NODE_NAME)")
+        return self.node_name
+
+    def probe(self) -> Probe | Failure:
+        """Return what the driver of this machine says."""
+        return probe(self.mps_directories, self.host_root)
 
 
-def _node_options(command: F) -> F:
-    """Add the options for the node, its cluster and file system, and the language to a command."""
-    for option in (
-        language_option,
-        click.option("--context", type=CONTEXT, metavar="NAME", help="Use the cluster of this context."),
-        click.option("--kubeconfig", type=FILE, metavar="FILE", help="Use the cluster of this kubeconfig."),
-        click.option("--node-name", envvar="NODE_NAME", help="Name of this node.  [default: $NODE_NAME]"),
+_node_options: Final = options(
+    output_option("text", "json"),
+    option_group(
+        "node",
+        _Node,
+        click.option(
+            "--host-root",
+            type=click.Path(path_type=Path),
+            envvar="GPUGATE_HOST_ROOT",
+            default=HOST_ROOT,
+            show_default=True,
+            help="Root of the node's file system, with the configuration of NVIDIA Container Toolkit.",
+        ),
         click.option(
             "--mps-directory",
             "mps_directories",
@@ -194,17 +225,11 @@ def _node_options(command: F) -> F:
             show_default=True,
             help="Pipe directory of an MPS control daemon; may be repeated.",
         ),
-        click.option(
-            "--host-root",
-            type=click.Path(path_type=Path),
-            envvar="GPUGATE_HOST_ROOT",
-            default=HOST_ROOT,
-            show_default=True,
-            help="Root of the node's file system, with the configuration of NVIDIA Container Toolkit.",
-        ),
-    ):
-        command = option(command)
-    return command
+        click.option("--node-name", envvar="NODE_NAME", help="Name of this node.  [default: $NODE_NAME]"),
+        option_group("cluster", ClusterSource, kubeconfig_option(), context_option()),
+        language_option,
+    ),
+)
 
 
 @click.group()
@@ -240,7 +265,6 @@ def command() -> None:
     metavar="PORT",
     help="Port for metrics over plain HTTP, with --watch; 0 selects a free port.",
 )
-@_output_option
 @_node_options
 def label(
     once: bool,
@@ -249,12 +273,7 @@ def label(
     take_over: bool,
     metrics_port: int | None,
     output: str,
-    node_name: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    mps_directories: tuple[Path, ...],
-    host_root: Path,
-    lang: str,
+    node: _Node,
 ) -> None:
     """Set the labels of this node from its driver.
 
@@ -267,28 +286,27 @@ def label(
       gpugate node label --node-name gpu-1 --context production
       gpugate node label --watch --metrics-port 8080
     """
-    probe_node, language = partial(probe, mps_directories, host_root), Language(lang)
     if once and metrics_port is not None:
         raise click.UsageError("--metrics-port requires --watch")
     if dry_run:
         if not once:
             raise click.UsageError("--dry-run cannot be used with --watch")
-        _show_labels(probe_node(), output, language)
+        _show_labels(node.probe(), output, node.language)
         return
     # Imported here: the import takes 0.2 s, and a dry run does not use a cluster.
     from certs.kubernetes_api import KubernetesError
     from webhook.agent.node_writer import NodeWriter
 
     try:
-        api = _cluster(kubeconfig, context)
+        api = node.cluster.connect()
     except BadInputError:
-        if once and isinstance(found := probe_node(), Failure):  # fix this problem first
-            _show_labels(found, output, language)
+        if once and isinstance(found := node.probe(), Failure):  # fix this problem first
+            _show_labels(found, output, node.language)
         raise
-    publisher = NodeWriter(api, _named(node_name), take_over=take_over)
+    publisher = NodeWriter(api, node.name, take_over=take_over)
     if not once:
-        sys.exit(_watch(publisher, probe_node, interval, metrics_port))
-    found = probe_node()
+        sys.exit(_watch(publisher, node.probe, interval, metrics_port))
+    found = node.probe()
     try:
         if isinstance(found, Probe):
             publisher.publish(found)
@@ -296,21 +314,12 @@ def label(
             publisher.publish(None)
     except KubernetesError as error:
         raise BadInputError(str(error)) from None
-    _show_labels(found, output, language)
+    _show_labels(found, output, node.language)
 
 
 @command.command()
-@_output_option
 @_node_options
-def check(
-    output: str,
-    node_name: str | None,
-    kubeconfig: str | None,
-    context: str | None,
-    mps_directories: tuple[Path, ...],
-    host_root: Path,
-    lang: str,
-) -> None:
+def check(output: str, node: _Node) -> None:
     """Show which pods this node can run, and its problems.
 
     With a cluster, or in a pod, also compares the labels of the node. Exit status 1 if pods will fail.
@@ -321,8 +330,8 @@ def check(
       gpugate node check -o json | jq .problems
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
-    found, module, language = probe(mps_directories, host_root), kernel_module(), Language(lang)
-    problems = diagnose(found, module, _labels(kubeconfig, context, node_name, language))
+    found, module, language = node.probe(), kernel_module(), node.language
+    problems = diagnose(found, module, _labels(node))
     if output == "json":
         print_json(report_of(found, module, problems, language))
     elif isinstance(found, Probe):
@@ -332,43 +341,24 @@ def check(
     sys.exit(_BROKEN if any(problem.broken for problem in problems) else 0)
 
 
-def _cluster(kubeconfig: str | None, context: str | None) -> ClusterApi:
-    """Return the cluster. Raises BadInputError."""
-    from webhook.cluster.client import ClusterError, connect
-
-    try:
-        return connect(kubeconfig, context)
-    except ClusterError as error:
-        raise BadInputError(str(error)) from None
-
-
-def _named(node_name: str | None) -> str:
-    if not node_name:
-        raise click.UsageError("no node name given (use --node-name or $NODE_NAME)")
-    return node_name
-
-
-def _labels(
-    kubeconfig: str | None, context: str | None, node_name: str | None, language: Language
-) -> Mapping[str, str] | None:
+def _labels(node: _Node) -> Mapping[str, str] | None:
     """Return the labels of this node; None without a cluster, or if the pod's own cluster does not answer.
 
     Raises BadInputError if a cluster is given and does not answer.
     """
-    explicit = bool(kubeconfig or context)
-    if not explicit and not (in_pod() and node_name):
+    if not node.cluster.named and not (in_pod() and node.node_name):
         return None
     from certs.kubernetes_api import KubernetesError
     from webhook.cluster.client import connect
 
     try:
-        node = connect(kubeconfig, context).get(f"{NODES}/{_named(node_name)}")
+        found = connect(node.cluster.kubeconfig, node.cluster.context).get(f"{NODES}/{node.name}")
     except KubernetesError as error:
-        if explicit:
+        if node.cluster.named:
             raise BadInputError(str(error)) from None
-        print_warning(NOT_COMPARED.in_language(language).format(why=error), language)
+        print_warning(NOT_COMPARED.in_language(node.language).format(why=error), node.language)
         return None
-    labels: Mapping[str, str] = node["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
     return labels
 
 
