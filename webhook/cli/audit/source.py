@@ -37,10 +37,8 @@ def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
     ]
     if left_out:
         names = ", ".join(sorted({each.namespace for each in left_out}))
-        text = IGNORED_NAMESPACES.in_language(language)
-        session.add_note(
-            text.format(workloads=counted(len(left_out), "workload"), count=len(left_out), names=names)
-        )
+        note = IGNORED_NAMESPACES.having(workloads=counted(len(left_out), "workload"), names=names)
+        session.add_note(note.in_language(language))
     return [each for each in workloads if each.namespace not in ignored]
 
 
