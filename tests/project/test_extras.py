@@ -77,6 +77,7 @@ def run(extra: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         ["preview", "-f", f"{_EXAMPLES}/patched.yaml"],
         ["explain", "-f", f"{_EXAMPLES}/patched.yaml"],
         ["audit", "-f", f"{_EXAMPLES}/patched.yaml"],
+        ["audit", "-f", f"{_EXAMPLES}/patched.yaml", "-o", "html"],
         ["lint", "docs/tutorial/npu"],
         ["test", "docs/tutorial/npu"],
         ["rules"],

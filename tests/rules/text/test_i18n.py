@@ -11,6 +11,7 @@ from string import Formatter
 from typing import Final
 
 import yaml
+from jinja2 import Environment, nodes
 
 from rules.text.i18n import CATALOGUE, Joined, Message
 
@@ -29,13 +30,21 @@ def _arguments(path: Path) -> Iterator[ast.expr]:
             yield from node.args[:1]
 
 
+def _in_pages() -> Iterator[str]:
+    """Yield the templates in the pages of reports, whose function for them is `_`."""
+    for path in (_ROOT / "webhook" / "cli" / "report" / "templates").glob("*.html"):
+        for call in Environment(autoescape=True).parse(path.read_text("utf-8")).find_all(nodes.Call):
+            if isinstance(call.node, nodes.Name) and call.node.name == "_":
+                yield call.args[0].as_const()
+
+
 @cache
 def _templates() -> set[str]:
     """Return the templates in the code."""
     constants = [
         each.value for path in _SOURCES for each in _arguments(path) if isinstance(each, ast.Constant)
     ]
-    return {template for template in constants if isinstance(template, str)}
+    return {template for template in (*constants, *_in_pages()) if isinstance(template, str)}
 
 
 @cache

@@ -11,6 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 import yaml
 from click.testing import Result
+from jinja2 import UndefinedError
 
 from rules import Language
 from tests.support.builders import resource_rule
@@ -18,7 +19,7 @@ from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.report_schemas import junit_errors, open_report_errors, sarif_errors
 from webhook.cli.report import policy_reports
-from webhook.cli.report.html_report import html
+from webhook.cli.report.html import html, page
 from webhook.cli.report.model import DENY, NOT_CHECKED, Finding, Fix, Report, Target
 from webhook.cli.report.policy_reports import open_reports
 
@@ -193,6 +194,21 @@ def test_html_escapes_what_strangers_wrote() -> None:
     assert "&lt;script&gt;&amp;" in text
     assert "Pod/&lt;b&gt;\\u001b" in text
     assert "<script" not in text
+
+
+def test_no_line_of_html_begins_with_what_strangers_wrote() -> None:
+    """CI systems read lines of a log as commands; a message of several lines is one line of the page."""
+    message = "no node fits\n::error::of a stranger\n##[command]"
+    text = html(_report(replace(_target("a"), findings=(Finding(DENY, "rule", message),))))
+
+    assert '<span class="lines">::error::of a stranger&#10;##[command]</span>' in text
+    assert [] == [line for line in text.splitlines() if line.lstrip().startswith(("::", "##["))]
+
+
+def test_a_page_fails_if_a_variable_of_its_template_is_absent() -> None:
+    """It never shows an empty text in place of a fact."""
+    with pytest.raises(UndefinedError, match="is undefined"):
+        page("audit.html", Language.EN, summary="s")
 
 
 def test_html_never_shows_what_was_not_checked_as_fine() -> None:

@@ -59,7 +59,6 @@ from webhook.cli.terminal.vocabulary import (
     NODES_HEADING,
     NOT_CHECKED_LINE,
     READING_WORKLOADS,
-    REPORT_TITLE,
     REPORTS_WRITTEN,
     RULES_HEADING,
     TIME_HEADING,
@@ -296,7 +295,6 @@ def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequ
     language = session.language
     return Report(
         tool="gpugate audit",
-        title=REPORT_TITLE.in_language(language),
         summary=_heading(audited, language),
         language=language,
         targets=tuple(

@@ -20,7 +20,7 @@ def _writer(module: str, function: str) -> Callable[[Report], str]:
 
 
 FORMATS: Final = {
-    "html": _writer("html_report", "html"),
+    "html": _writer("html", "html"),
     "sarif": _writer("annotations", "sarif"),
     "junit": _writer("junit", "junit"),
     "github": _writer("annotations", "github"),

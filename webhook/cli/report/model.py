@@ -131,7 +131,7 @@ class Report:
     """What a command has checked, and what it was checked with.
 
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
-    each with its description; empty: those that the findings have. title, facts and tables are of a page:
+    each with its description; empty: those that the findings have. facts and tables are of a page:
     facts on the rules and nodes by their headings, and the compatibility of the nodes.
     """
 
@@ -141,7 +141,6 @@ class Report:
     targets: tuple[Target, ...]
     notes: tuple[str, ...] = ()
     codes: Mapping[str, str] = field(default_factory=dict)
-    title: str = ""
     facts: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[Table] = ()
 

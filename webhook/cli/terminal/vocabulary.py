@@ -202,7 +202,6 @@ AUDIT_SUMMARY: Final = Message(
     "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)"
 )
 # Reports of `audit`.
-REPORT_TITLE: Final = Message("gpugate: workloads and their GPUs")
 CLUSTER_CONTEXT: Final = Message("cluster, {context}")
 CURRENT_CONTEXT: Final = Message("current context")
 RULES_HEADING: Final = Message("Rules")

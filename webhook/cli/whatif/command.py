@@ -29,6 +29,7 @@ from webhook.cli.inputs.options import (
     workloads_option,
 )
 from webhook.cli.inputs.session import Session, with_session
+from webhook.cli.report.html import page
 from webhook.cli.terminal.console import (
     UNKNOWN,
     BadInputError,
@@ -57,7 +58,6 @@ from webhook.cli.whatif.compare import (
     rows,
     subjects_of,
 )
-from webhook.cli.whatif.html import html
 from webhook.cli.whatif.image_changes import ImageChange, parse_image_change, with_images
 
 _BREAKS: Final = 1
@@ -170,7 +170,8 @@ def command(
     if output in ("json", "yaml"):
         print_document(document(result, session.language), output)
     elif output == "html":
-        click.echo(html(result, _summary(result, session.language), session.language), nl=False)
+        facts = {"result": result, "effects": _SHOWN, "workloads": list(rows(result, wide=True))}
+        click.echo(page("whatif.html", session.language, summary=_summary(result, session.language), **facts))
     else:
         _show(result, session.language, wide=output == "wide")
     sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Effect.BREAKS) else 0)

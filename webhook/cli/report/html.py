@@ -1,0 +1,123 @@
+"""Reports as one HTML file, from the templates in `templates/`, which escape each value."""
+
+from __future__ import annotations
+
+from base64 import b64encode
+from collections import Counter
+from functools import cache, partial
+from hashlib import sha256
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from rules import Language
+from rules.model.check_result import level_of
+from rules.text.i18n import Message
+from rules.text.printable import printable
+from webhook.cli.matrix.matrix import LEVEL_LABELS, Column, footnotes, letters
+from webhook.cli.report.model import DENY, EFFECTS, NOT_CHECKED, WARN, Report
+from webhook.cli.terminal.console import counted
+from webhook.cli.terminal.vocabulary import heading, value
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+_TEMPLATES: Final = Path(__file__).with_name("templates")
+# Rows of a table; a browser shows some thousand at once.
+_MOST_ROWS: Final = 2000
+_LANG: Final = {Language.EN: "en", Language.ZH: "zh-Hans"}
+
+
+class _Row(NamedTuple):
+    effect: str
+    owner: str
+    rule: str
+    message: str
+    objects: int
+
+
+def html(report: Report) -> str:
+    """Return the page of a report of workloads: fixes, findings by team, what was not checked, and nodes."""
+    teams = {
+        effect: {target.team for target in report.targets if target.messages(effect)} for effect in EFFECTS
+    }
+    return page(
+        "audit.html",
+        report.language,
+        summary=report.summary,
+        report=report,
+        teams={target.team for target in report.targets},
+        denied=teams[DENY],
+        warned=teams[WARN],
+        unchecked=teams[NOT_CHECKED],
+        findings=_findings(report),
+        headings=[[_heading(column, report.language) for column in table.columns] for table in report.tables],
+        footnotes=footnotes(report.tables),
+        labels=LEVEL_LABELS,
+        level_of=level_of,
+        letters=letters,
+    )
+
+
+def _findings(report: Report) -> dict[str, list[_Row]]:
+    """Return for each namespace what is wrong with how many objects of an owner, the most severe first."""
+    found: dict[str, list[_Row]] = {}
+    for namespace, targets in report.by_namespace().items():
+        objects = Counter(
+            row
+            for target in targets
+            for row in {
+                (finding.effect, target.owner, finding.rule, finding.message)
+                for finding in target.findings
+                if finding.effect != NOT_CHECKED
+            }
+        )
+        rows = [_Row(*row, number) for row, number in objects.items()]
+        if rows:
+            found[namespace] = sorted(rows, key=lambda row: (EFFECTS.index(row.effect), row))
+    return found
+
+
+def _heading(column: Column, language: Language) -> str:
+    """Return the facts of a column, and how many nodes it is of."""
+    nodes = Message(" ({nodes})", nodes=counted(int(column.facts["nodes"] or 0), "node"))
+    return f"{column.name(language)}{nodes.in_language(language)}"
+
+
+def page(template: str, language: Language, **facts: Any) -> str:
+    """Return the page of a template. facts: its variables."""
+    templates = _templates(language)
+    # The style is allowed by its hash; nothing else is loaded or run, wherever the file is opened.
+    digest = b64encode(sha256(templates.get_template("page.css").render().encode()).digest()).decode()
+    policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
+    return templates.get_template(template).render(facts, policy=policy)
+
+
+@cache
+def _templates(language: Language) -> Environment:
+    """Return the templates. A variable that is absent is an error."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup, escape
+
+    def shown(value: Any) -> Any:
+        """Return a value without markup and control characters, with which no line begins."""
+        if isinstance(value, Markup):
+            return value
+        text = value.in_language(language) if isinstance(value, Message) else str(value)
+        return escape(printable(text, "\n\t")).replace("\n", Markup("&#10;"))
+
+    environment = Environment(
+        loader=FileSystemLoader(_TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=shown,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals |= {
+        "_": Message,
+        "heading": partial(heading, language=language),
+        "value": partial(value, language=language),
+        "lang": _LANG[language],
+        "most_rows": _MOST_ROWS,
+    }
+    return environment
