@@ -11,13 +11,10 @@ from functools import partial
 from typing import Any, Final
 
 import click
-import jsonpatch
-import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Language, Violation
 from rules.text.i18n import Message
 from rules.text.printable import printable
-from webhook.admission.review import encode
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
     WITHOUT_NODES,
@@ -95,6 +92,8 @@ class Preview:
     def patched(self) -> dict[str, Any]:
         """Return the object as it would be admitted."""
         document = deepcopy(dict(self.request.object or {}))
+        import jsonpatch
+
         result: dict[str, Any] = jsonpatch.apply_patch(document, list(self.decision.patch), in_place=True)
         return result
 
@@ -147,6 +146,8 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
         if print_one:
             print_one(previews[-1])
     if output == "json":
+        from webhook.admission.review import encode
+
         print_json(encode({"objects": [_facts(session.language, preview) for preview in previews]}).decode())
     elif output in CI_FORMATS:
         if text := FORMATS[output](_report(session.language, previews)):
@@ -188,7 +189,9 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
 
 
 def _show_patch(language: Language, preview: Preview) -> None:
-    print_json(msgspec.json.encode(preview.decision.patch).decode())
+    from webhook.admission.review import encode
+
+    print_json(encode(preview.decision.patch).decode())
     _print_messages(language, preview)
 
 

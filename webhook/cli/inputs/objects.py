@@ -9,7 +9,6 @@ from typing import Any, Final, NamedTuple
 from rules import AdmissionRequest, Workloads
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Location, SourceError, read
-from webhook.admission.review import ReviewError, decode_review, encode
 from webhook.cli.inputs.files import read_path
 from webhook.cli.terminal.console import print_warning
 
@@ -96,6 +95,8 @@ def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionReques
     ):
         raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
     if value["kind"] == "AdmissionReview":
+        from webhook.admission.review import ReviewError, decode_review, encode
+
         try:
             review = decode_review(encode(value), mutating=True)
         except ReviewError as error:
