@@ -405,13 +405,13 @@ class MessageWriter:
     def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[str]:
         """Return suggested fixes; of several for one requirement, the one for the newest driver."""
         by_cuda = sorted(results, key=lambda each: each[0].capabilities.cuda or (0, 0))
-        remedies: dict[tuple[RuleRequirement, Message, int], str] = {}
+        remedies: dict[tuple[RuleRequirement, str, int], Message] = {}
         # Requirements in the order of the first nodes, fixes as the last have them.
         for pairs in [*_distinct(by_cuda), *_distinct(by_cuda[::-1])[::-1]]:
             for required, result in pairs:
                 if result.remedy:
-                    remedies[required, result.origin, result.code] = self.of(result.remedy)
-        return self._first(dict.fromkeys(remedies.values()))
+                    remedies[required, self.of(result.origin), result.code] = result.remedy
+        return self._first(dict.fromkeys(map(self.of, remedies.values())))
 
     def _excluded(self, found: NoFittingNode) -> list[str]:
         """Return the compatible nodes that are no candidates: those of one reason together."""

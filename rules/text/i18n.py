@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import StrEnum
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, Final, Self
 from unicodedata import east_asian_width
@@ -20,21 +20,20 @@ class Language(StrEnum):
     ZH = "zh"
 
 
-class Message(tuple[Any, ...]):
+class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __dict__
     """An English template and its values, in no language yet. Immutable.
 
     The template is a literal, which the catalogue translates; its fields are those of `str.format`. A value
-    may be a message itself. Without values, the template is the text, and braces in it are ordinary.
+    may be a message itself. Without values, the template is the text, and braces in it are ordinary. A text
+    is formatted once: a message of a check is made once for a kind of nodes and shown often.
     """
-
-    __slots__ = ()
 
     def __new__(cls, template: str = "", /, **values: Any) -> Self:
         """Return the message. Nothing is formatted."""
         return tuple.__new__(cls, (template, values))
 
     def __bool__(self) -> bool:
-        return any(part for part in self if isinstance(part, str))
+        return bool(self[0])
 
     def __hash__(self) -> int:
         return hash((self[0], *self[1].values()))
@@ -46,6 +45,19 @@ class Message(tuple[Any, ...]):
 
     def in_language(self, language: Language) -> str:
         """Return the text in a language; in English if it has no translation."""
+        return self.en if language is Language.EN else self.zh
+
+    @cached_property
+    def en(self) -> str:
+        """The text in English."""
+        return self._formatted(Language.EN)
+
+    @cached_property
+    def zh(self) -> str:
+        """The text in Chinese."""
+        return self._formatted(Language.ZH)
+
+    def _formatted(self, language: Language) -> str:
         template, values = self._template(language), self[1]
         if values:
             template = template.format_map(
@@ -56,16 +68,6 @@ class Message(tuple[Any, ...]):
             )
         return template
 
-    @property
-    def en(self) -> str:
-        """The text in English."""
-        return self.in_language(Language.EN)
-
-    @property
-    def zh(self) -> str:
-        """The text in Chinese."""
-        return self.in_language(Language.ZH)
-
     def _template(self, language: Language) -> str:
         template: str = self[0]
         return template if language is Language.EN else _chinese().get(template, template)
@@ -74,11 +76,12 @@ class Message(tuple[Any, ...]):
 class Text(Message):
     """A text of a rule or table, which has both languages itself; an empty one is as the other."""
 
-    __slots__ = ()
-
     def __new__(cls, en: str = "", zh: str = "") -> Self:
         """Return the text."""
         return tuple.__new__(cls, (en, {}, zh))
+
+    def __bool__(self) -> bool:
+        return bool(self[0] or self[2])
 
     def _template(self, language: Language) -> str:
         en: str
@@ -90,8 +93,6 @@ class Text(Message):
 class Joined(Message):
     """Messages or other values in one line. separator: a template."""
 
-    __slots__ = ()
-
     def __new__(cls, separator: str, items: Iterable[Any]) -> Self:
         """Return the line."""
         return tuple.__new__(cls, (separator, {"items": tuple(items)}))
@@ -99,8 +100,7 @@ class Joined(Message):
     def __bool__(self) -> bool:
         return bool(self[1]["items"])
 
-    def in_language(self, language: Language) -> str:
-        """Return the items in a language with the separator between them."""
+    def _formatted(self, language: Language) -> str:
         items = self[1]["items"]
         shown = [each.in_language(language) if isinstance(each, Message) else str(each) for each in items]
         return self._template(language).join(shown)
