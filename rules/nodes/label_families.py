@@ -116,6 +116,7 @@ def _names(fact: str, read: Callable[[Iterable[str]], Any] = tuple) -> Any:
     return field(default_factory=lambda: read(_built_in()[fact]))
 
 
+@cache
 def autoscaler_labels() -> tuple[str, ...]:
     """Return the labels that only an autoscaler writes, on the nodes that it adds."""
     return tuple(_built_in()["autoscaler"])
