@@ -238,7 +238,7 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
     )
     for reason, number in reasons.most_common():
         line = NOT_CHECKED_LINE.having(what=reason, workloads=counted(number, "workload"))
-        print_summary(line.in_language(language), err=False)
+        print_summary(line, err=False)
 
 
 def _show_json(
@@ -373,6 +373,4 @@ def _write(report: Report, namespace: str | None, session: Session) -> None:
     written, deleted = session.cluster.query(
         lambda cluster: cluster.write_reports(documents, LABELS, namespace)
     )
-    print_summary(
-        REPORTS_WRITTEN.in_language(session.language).format(written=written, deleted=deleted), err=False
-    )
+    print_summary(REPORTS_WRITTEN.having(written=written, deleted=deleted), err=False)

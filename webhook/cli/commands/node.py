@@ -356,7 +356,7 @@ def _labels(node: _Node) -> Mapping[str, str] | None:
     except KubernetesError as error:
         if node.cluster.named:
             raise BadInputError(str(error)) from None
-        print_warning(NOT_COMPARED.in_language(node.language).format(why=error), node.language)
+        print_warning(NOT_COMPARED.having(why=error))
         return None
     labels: Mapping[str, str] = found["metadata"].get("labels") or {}
     return labels

@@ -19,7 +19,7 @@ from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
-from rules.nodes.node_capabilities import NodeCapabilities, Problem
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Message
 from webhook.cli.inputs.completers import NODE
@@ -81,7 +81,6 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
     language, inventory, labels = session.language, session.present_nodes(), session.label_names
-    selected = bool(names or filters)
     declared = [profile for profile in session.label_rules.profiles if profile.enabled]
     profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool, language))
     pools = (
@@ -116,21 +115,54 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
     wide, coming = output == "wide", [*(each.pool for each in profiles), *pools]
     rows = _rows(classes, coming, inventory, language, wide=wide, by_name=bool(names))
     show_table(rows, language, wide=wide)
-    for found in unsupported[:_MAX_PROBLEMS]:
-        facts = found | {"node": f"{found['nodes'][0]!r:.80}", "count": len(found["nodes"])}
-        print_warning(UNSUPPORTED_GPU.in_language(language).format_map(facts), language)
-    _show_rest(MORE_UNSUPPORTED, len(unsupported), language)
-    _show_problems(unreadable, language)
-    _show_differences(differences, inventory, language)
-    if selected:
+    _warn(
+        [
+            UNSUPPORTED_GPU.having(
+                node=f"{each['nodes'][0]!r:.80}",
+                count=len(each["nodes"]),
+                reason=each["reason"],
+                remedy=each["remedy"],
+            )
+            for each in unsupported
+        ],
+        MORE_UNSUPPORTED,
+    )
+    _warn(
+        [
+            UNREADABLE_LABEL.having(node=f"{node!r:.80}", label=f"{label!r:.80}", value=f"{value!r:.80}")
+            for node, label, value in unreadable
+        ],
+        MORE_UNREADABLE,
+    )
+    _warn(
+        [
+            PROFILE_DIFFERS.having(
+                **each._asdict(), count=each.nodes.bit_count(), node=min(inventory.names(each.nodes))
+            )
+            for each in differences
+        ],
+        MORE_DIFFERENCES,
+    )
+    if names or filters:
         return
-    _show_pool_problems(inventory.declared.problems, language)
-    for source, key, value in inventory.dra.problems[:_MAX_PROBLEMS]:
-        facts = {"source": source, "key": key, "value": f"{value:.200}"}
-        print_warning(UNREADABLE_DEVICE.in_language(language).format_map(facts), language)
-    _show_rest(MORE_UNREADABLE_DEVICES, len(inventory.dra.problems), language)
+    _warn(inventory.declared.problems, MORE_POOL_PROBLEMS)
+    _warn(
+        [
+            UNREADABLE_DEVICE.having(source=source, key=key, value=f"{value:.200}")
+            for source, key, value in inventory.dra.problems
+        ],
+        MORE_UNREADABLE_DEVICES,
+    )
     if not declared and (signs := _signs(inventory)):
-        print_warning(UNDECLARED.in_language(language).format(signs=", ".join(signs)), language)
+        print_warning(UNDECLARED.having(signs=", ".join(signs)))
+
+
+def _warn(problems: Sequence[Message], rest: Message) -> None:
+    """Print the first problems of a kind on stderr, and the number of the others."""
+    for problem in problems[:_MAX_PROBLEMS]:
+        print_warning(problem)
+    if len(problems) > _MAX_PROBLEMS:
+        print_warning(rest.having(count=len(problems) - _MAX_PROBLEMS))
 
 
 def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -> list[NodeClass]:
@@ -317,34 +349,3 @@ def _row(capabilities: NodeCapabilities, nodes: str, language: Language) -> dict
     hardware = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
     columns = (*hardware, "runtime", "runtime source")
     return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}
-
-
-def _show_differences(
-    differences: tuple[ProfileDifference, ...], inventory: Inventory, language: Language
-) -> None:
-    """Print on stderr what present nodes report otherwise than their profile."""
-    for each in differences[:_MAX_PROBLEMS]:
-        facts = each._asdict() | {"count": each.nodes.bit_count(), "node": min(inventory.names(each.nodes))}
-        print_warning(PROFILE_DIFFERS.in_language(language).format_map(facts), language)
-    _show_rest(MORE_DIFFERENCES, len(differences), language)
-
-
-def _show_problems(problems: Sequence[Problem], language: Language) -> None:
-    """Print labels with unsupported values on stderr."""
-    for node, label, value in problems[:_MAX_PROBLEMS]:
-        facts = {"node": f"{node!r:.80}", "label": f"{label!r:.80}", "value": f"{value!r:.80}"}
-        print_warning(UNREADABLE_LABEL.in_language(language).format_map(facts), language)
-    _show_rest(MORE_UNREADABLE, len(problems), language)
-
-
-def _show_pool_problems(problems: tuple[Message, ...], language: Language) -> None:
-    """Print on stderr what could not be read in objects that declare pools."""
-    for each in problems[:_MAX_PROBLEMS]:
-        print_warning(each.in_language(language), language)
-    _show_rest(MORE_POOL_PROBLEMS, len(problems), language)
-
-
-def _show_rest(message: Message, count: int, language: Language) -> None:
-    """Print how many problems are not printed."""
-    if count > _MAX_PROBLEMS:
-        print_warning(message.in_language(language).format(count=count - _MAX_PROBLEMS), language)

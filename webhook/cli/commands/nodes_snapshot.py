@@ -47,5 +47,4 @@ def command(anonymize: tuple[str, ...], output: str, session: Session) -> None:
     found = snapshot(session.node_objects, anonymize, labels)
     print_document({"apiVersion": "v1", "kind": "List", "items": found.items}, output)
     counts = {"nodes": len(found.names), "others": len(found.items) - len(found.names)}
-    replaced = ", ".join(found.replaced) or NO_LABELS.in_language(session.language)
-    print_summary(SNAPSHOT_WRITTEN.in_language(session.language).format(**counts, labels=replaced))
+    print_summary(SNAPSHOT_WRITTEN.having(**counts, labels=", ".join(found.replaced) or NO_LABELS))

@@ -51,8 +51,7 @@ def command(paths: tuple[str, ...], output: str, session: Session) -> None:
         sys.exit(BAD_INPUT)
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
     for rule, reason in (*exported.omitted, *((rule.name, _why_omitted(rule)) for rule in others)):
-        line = NOT_CONVERTED.in_language(language)
-        print_warning(line.format(rule=rule, reason=reason.in_language(language)), language)
+        print_warning(NOT_CONVERTED.having(rule=rule, reason=reason))
     if output == "json":
         document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
         print_json(document)

@@ -220,7 +220,7 @@ class Quotas:
         try:
             return self._source.query(lambda cluster: cluster.limits(namespace))
         except BadInputError as error:
-            print_warning(_NOT_READ.in_language(self._language).format(why=error), self._language)
+            print_warning(_NOT_READ.having(why=error), self._language)
             return []
 
 

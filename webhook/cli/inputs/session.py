@@ -182,12 +182,12 @@ class Session:
         try:
             self._load_rules()
         except ForbiddenError as error:
-            self.notes.append(WITHOUT_CLUSTER_RULES.in_language(self.language).format(why=error))
+            self.notes.append(WITHOUT_CLUSTER_RULES.having(why=error).in_language(self.language))
             self.rules = self.read_rules([BUILT_IN]).rules
         try:
             _ = self.inventory
         except ForbiddenError as error:
-            self.notes.append(WITHOUT_CLUSTER_NODES.in_language(self.language).format(why=error))
+            self.notes.append(WITHOUT_CLUSTER_NODES.having(why=error).in_language(self.language))
             self.inventory, self.nodes_readable = Inventory(), False
         _ = self.policy
 
@@ -203,7 +203,7 @@ class Session:
             return
         text = OTHER_RULES if self.cluster.selected else WITHOUT_BUILT_IN
         paths = ", ".join("stdin" if path == "-" else path for path in self.rule_paths)
-        print_note(text.in_language(self.language).format(paths=paths), self.language)
+        print_note(text.having(paths=paths))
 
     # Rules
 
@@ -257,8 +257,7 @@ class Session:
             return self._with_last_valid(loaded)
         if loaded.rules.resources or loaded.rules.injections or loaded.rules.compatibility:
             return loaded
-        text = BUILT_IN_INSTEAD.in_language(self.language).format(why=self.no_rules())
-        print_warning(text, self.language)
+        print_warning(BUILT_IN_INSTEAD.having(why=self.no_rules()))
         return self._load([*self.sources([]), *self.sources([BUILT_IN])])
 
     def _with_last_valid(self, loaded: Loaded) -> Loaded:
@@ -273,19 +272,19 @@ class Session:
         for words, names in ((LAST_VALID_USED, kept.keys()), (LAST_VALID_KEPT, invalid - kept.keys())):
             if names:
                 rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
-                print_warning(words.in_language(self.language).format(rules=rules), self.language)
+                print_warning(words.having(rules=rules))
         return replace(loaded, rules=self._load((sources | kept).items()).rules)
 
-    def no_rules(self) -> str:
+    def no_rules(self) -> Message:
         """Return that the cluster has no rules in the namespace, and which namespaces have some."""
         try:
             namespaces = self.cluster.query(lambda cluster: cluster.rule_namespaces())
         except BadInputError:  # the rules were read, so this is no reason to fail
             namespaces = []
-        text = NO_CLUSTER_RULES.in_language(self.language).format(namespace=self.rules_namespace)
-        if others := [name for name in namespaces if name != self.rules_namespace]:
-            text += RULES_ELSEWHERE.in_language(self.language).format(namespaces=", ".join(others))
-        return text
+        others = ", ".join(name for name in namespaces if name != self.rules_namespace)
+        elsewhere = RULES_ELSEWHERE.having(namespaces=others) if others else ""
+        none = NO_CLUSTER_RULES.having(namespace=self.rules_namespace)
+        return Message("{none}{elsewhere}", none=none, elsewhere=elsewhere)
 
     # Nodes
 
@@ -335,10 +334,10 @@ class Session:
         """Return a decision that says of a cluster or file without nodes that it has none."""
         return with_inventory(decision, nodes_given=self.nodes_given)
 
-    def add_note(self, message: str) -> None:
+    def add_note(self, message: str | Message) -> None:
         """Print a note on stderr, and keep it for reports: what is not read, and so not checked."""
         print_note(message, self.language)
-        self.notes.append(message)
+        self.notes.append(message if isinstance(message, str) else message.in_language(self.language))
 
     def add_error(self, message: str, language: Language = Language.EN) -> None:
         """Print an error on stderr; the exit status is 2 then."""

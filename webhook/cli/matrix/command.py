@@ -104,8 +104,7 @@ def command(
             state, done = changes.apply(NodeState.of(session.node_objects, session.label_rules), session)
             inventory = state.inventory()
             for each in done:
-                line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
-                print_note(line, language)
+                print_note(WHAT_IF_CHANGE.having(change=each.text))
         classes = inventory.classes(inventory.everything, policy.labels)
         tables = [table] if (table := class_table(policy, classes)) else []
         unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
@@ -128,8 +127,7 @@ def command(
     if unlabelled and output not in _MACHINE:
         names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
         more = ", …" if len(unlabelled) > _MAX_NAMES else ""
-        text = UNLABELLED_NODES.in_language(language)
-        print_note(text.format(count=len(unlabelled), names=f"{names}{more}"), language)
+        print_note(UNLABELLED_NODES.having(count=len(unlabelled), names=f"{names}{more}"))
 
 
 def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:

@@ -93,7 +93,7 @@ def print_line(*parts: str, err: bool = False, color: bool | None = None) -> Non
 
 
 def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
-    """Print an error on stderr; color: whether with colours, if not by the stream."""
+    """Print an error on stderr. language: of the text. color: whether with colours, if not by the stream."""
     level = LEVELS["error"].in_language(language)
     print_line(styled(f"{level}:", fg="red", bold=True), message, err=True, color=color)
 
@@ -105,21 +105,31 @@ def show_error(error: click.ClickException) -> None:
     print_error(error.format_message(), color=error.show_color)
 
 
-def print_warning(message: str, language: Language = Language.EN) -> None:
-    """Print a warning on stderr."""
+def print_warning(message: str | Message, language: Language | None = None) -> None:
+    """Print a warning on stderr. language: see `_rendered`."""
+    text, language = _rendered(message, language)
     level = LEVELS["warning"].in_language(language)
-    print_line(styled(f"{level}:", fg="yellow"), message, err=True)
+    print_line(styled(f"{level}:", fg="yellow"), text, err=True)
 
 
-def print_note(message: str, language: Language = Language.EN) -> None:
+def print_note(message: str | Message, language: Language | None = None) -> None:
     """Print a note on stderr: what the user should know of the result; not with --quiet."""
-    print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), message)
+    text, language = _rendered(message, language)
+    print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), text)
 
 
-def print_summary(*parts: str, err: bool = True) -> None:
+def print_summary(*parts: str | Message, err: bool = True) -> None:
     """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
     if not is_quiet():
-        print_line(*parts, err=err)
+        print_line(*(_rendered(part)[0] for part in parts), err=err)
+
+
+def _rendered(message: str | Message, language: Language | None = None) -> tuple[str, Language]:
+    """Return the text of a message and its language, by default that of the command; of a text, English."""
+    if isinstance(message, str):
+        return message, language or Language.EN
+    language = language or current_language()
+    return message.in_language(language), language
 
 
 @contextmanager

@@ -66,7 +66,7 @@ def command(filename: str | None, namespace: str, port: int, no_browser: bool, s
     server, address = page_server(page, port)
     click.echo(address)
     sys.stdout.flush()
-    print_summary(CTRL_C_STOPS.in_language(session.language))
+    print_summary(CTRL_C_STOPS)
     if not no_browser and _has_display():
         webbrowser.open(address)
     with server:

@@ -249,8 +249,7 @@ def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
     """Print the summary, the changes, and a row for each workload that changes."""
     print_summary(_summary(result, language), err=False)
     for each in result.changes:
-        line = WHAT_IF_CHANGE.in_language(language).format(change=each.text.in_language(language))
-        print_summary(line, err=False)
+        print_summary(WHAT_IF_CHANGE.having(change=each.text), err=False)
     if result.by_namespace and (wide or len(result.by_namespace) > 1):
         click.echo()
         show_table(
