@@ -27,6 +27,7 @@ from webhook.cli.inputs.options import (
     kubeconfig_option,
     namespace_option,
     option_group,
+    port_option,
 )
 from webhook.cli.terminal.console import BadInputError
 from webhook.images.credentials import CredentialError
@@ -89,13 +90,7 @@ REGISTRIES: Final = (
 )
 @kubeconfig_option()
 @context_option("Use the cluster of this context.  [default in a pod: its own cluster]")
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8080,
-    show_default=True,
-    help="Port for probes and metrics over plain HTTP; 0 selects a free port.",
-)
+@port_option(8080, "Port for probes and metrics over plain HTTP; 0 selects a free port.")
 @namespace_option
 @option_group("cluster", ClusterSource)
 @with_access

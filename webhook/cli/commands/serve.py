@@ -26,6 +26,7 @@ from webhook.cli.inputs.options import (
     namespace_option,
     nodes_option,
     option_group,
+    port_option,
     rules_in_force_option,
     workloads_option,
 )
@@ -164,13 +165,7 @@ class Listener(NamedTuple):
     "Watch those of the cluster of this context.  [default in a pod, without --rules: its own cluster]"
 )
 @click.option("--host", default="0.0.0.0", show_default=True, help="Address to listen on; :: includes IPv6.")  # noqa: S104
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=8443,
-    show_default=True,
-    help="Port to listen on; 0 selects a free port.",
-)
+@port_option(8443, "Port to listen on; 0 selects a free port.")
 @click.option(
     "--client-ca",
     type=click.Path(path_type=Path),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import reduce, wraps
 from inspect import signature
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
@@ -13,6 +13,9 @@ from rules import DEFAULT_NAMESPACE, Language
 from webhook.cli.inputs.cluster_source import ClusterSource, is_plugin
 from webhook.cli.inputs.completers import CONTEXT, FILE, RULE, RULE_PATH
 from webhook.cli.terminal.console import QUIET
+
+if TYPE_CHECKING:
+    from rules.cuda.versions import CudaVersion
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -50,6 +53,27 @@ def output_option(*kinds: str, help: str = "") -> Callable[[F], F]:  # noqa: A00
     """Return the option -o of a command; the first kind is the default."""
     choice = click.Choice(kinds)
     return click.option("-o", "--output", type=choice, default=kinds[0], show_default=True, help=help)
+
+
+def port_option(default: int, help: str) -> Callable[[F], F]:  # noqa: A002 - as click names it
+    """Return the option --port."""
+    return click.option(
+        "--port", type=click.IntRange(0, 65535), default=default, show_default=True, help=help
+    )
+
+
+def cuda_option(name: str, example: str, help: str) -> Callable[[F], F]:  # noqa: A002 - as click names it
+    """Return an option whose value is a CUDA version, or None. example: for the message of a wrong value."""
+
+    def parse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> CudaVersion | None:
+        from rules.cuda.versions import CudaVersion
+
+        version = CudaVersion.parse(value) if value else None
+        if value is not None and version is None:
+            raise click.BadParameter(f"expected a CUDA version such as {example}, got {value!r}")
+        return version
+
+    return click.option(name, callback=parse, metavar="CUDA", help=help)
 
 
 def fail_on_option(worst: str = "deny") -> Callable[[F], F]:

@@ -16,7 +16,7 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
 from webhook.cli.inputs.node_changes import NodeState
-from webhook.cli.inputs.options import label_options, output_option
+from webhook.cli.inputs.options import cuda_option, label_options, output_option
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import (
     FACTS,
@@ -50,14 +50,6 @@ _GAP: Final = " "  # between columns
 _LABEL_WIDTH: Final = 14  # columns; one more than the longest label, a compute capability in Chinese
 
 
-def _version(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
-    del context, parameter
-    version = CudaVersion.parse(value) if value else None
-    if value is not None and version is None:
-        raise click.BadParameter(f"expected a CUDA version such as {_BASELINE}, got {value!r}")
-    return version
-
-
 @click.command()
 @click.option(
     "--sharing",
@@ -66,10 +58,9 @@ def _version(context: click.Context, parameter: click.Parameter, value: str | No
     show_default=True,
     help="virtual: shares of GPUs, which have stricter requirements.",
 )
-@click.option(
+@cuda_option(
     "--baseline",
-    callback=_version,
-    metavar="CUDA",
+    str(_BASELINE),
     help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
 )
 @output_option("text", "json", "yaml", "svg")

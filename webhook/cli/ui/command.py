@@ -14,7 +14,12 @@ import click
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_built_in, read_path
-from webhook.cli.inputs.options import decision_options, object_namespace_option, workloads_option
+from webhook.cli.inputs.options import (
+    decision_options,
+    object_namespace_option,
+    port_option,
+    workloads_option,
+)
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError, print_summary
 from webhook.cli.terminal.vocabulary import CTRL_C_STOPS
@@ -34,13 +39,7 @@ _MAX_SHARED: Final = 512 * 1024
     help="Begin with this file: objects, or a saved case.",
 )
 @object_namespace_option
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    default=0,
-    show_default=True,
-    help="Port on 127.0.0.1; 0: any that is free.",
-)
+@port_option(0, "Port on 127.0.0.1; 0: any that is free.")
 @click.option("--no-browser", is_flag=True, help="Only print the address of the page.")
 @decision_options
 @workloads_option

@@ -21,6 +21,7 @@ from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
 from webhook.cli.inputs.node_changes import Affected, Change, ChangeError, NodeState
 from webhook.cli.inputs.options import (
+    cuda_option,
     existing_objects_option,
     files_option,
     node_and_cluster_options,
@@ -78,14 +79,6 @@ _IMAGE_CUDA: Final = Message("all images whose CUDA version is known, with CUDA 
 _IMAGE: Final = Message("image {new} instead of {old}")
 
 
-def _cuda(context: click.Context, parameter: click.Parameter, value: str | None) -> CudaVersion | None:
-    del context, parameter
-    version = CudaVersion.parse(value) if value else None
-    if value is not None and version is None:
-        raise click.BadParameter(f"expected a CUDA version such as 13 or 13.0, got {value!r}")
-    return version
-
-
 def _images(
     context: click.Context, parameter: click.Parameter, values: Iterable[str]
 ) -> tuple[ImageChange, ...]:
@@ -99,12 +92,7 @@ def _images(
 @click.command()
 @existing_objects_option
 @node_change_options
-@click.option(
-    "--image-cuda",
-    callback=_cuda,
-    metavar="CUDA",
-    help="Another CUDA version in all images with a known one.",
-)
+@cuda_option("--image-cuda", "13 or 13.0", help="Another CUDA version in all images with a known one.")
 @click.option(
     "--image",
     "images",
@@ -194,7 +182,7 @@ def _result(
             before.add_error(error.line(language))
         rules = loaded.rules
         paths = ", ".join(new_rules)
-        done.append(Change(_filled(_RULES, paths=paths)))
+        done.append(Change(_RULES.having(paths=paths)))
     state, of_nodes = changes.apply(NodeState.of(before.node_objects, rules), before)
     done += of_nodes
     policy = before.policy
@@ -202,8 +190,8 @@ def _result(
         policy = compile_policy(state.rules, language, before.workloads)
     if image_cuda:
         policy = policy.with_image_cuda(image_cuda)
-        done.append(Change(_filled(_IMAGE_CUDA, cuda=image_cuda), _NO_NODES))
-    done += (Change(_filled(_IMAGE, old=each.old, new=each.new), _NO_NODES) for each in images)
+        done.append(Change(_IMAGE_CUDA.having(cuda=image_cuda), _NO_NODES))
+    done += (Change(_IMAGE.having(old=each.old, new=each.new), _NO_NODES) for each in images)
     inventory = state.inventory()
     was = ClusterState(before.snapshot, now)
     then = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
@@ -294,7 +282,3 @@ def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:
 
 def _number(runs: Runs) -> str:
     return UNKNOWN if runs.nodes is None else str(len(runs.nodes))
-
-
-def _filled(text: Message, **facts: object) -> Message:
-    return text.having(**facts)
