@@ -8,7 +8,6 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
@@ -18,15 +17,15 @@ from rules.nodes.label_families import LabelNames, read_driver_families, read_fa
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import (
     ACTIONS,
-    CapabilityText,
-    CudaText,
+    WORD,
+    Capability,
+    Cuda,
+    EnforcementAction,
     MatchDocument,
     RuleDocument,
     TextDocument,
     build_match,
-    parse_optional_version,
 )
-from rules.text.i18n import Text
 
 _LEVELS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
 # Of the checks; `off` and `dryrun` (see CompatibilityRule.trial) find nothing.
@@ -160,8 +159,8 @@ class CompatibilityRuleDocument(RuleDocument):
     """How containers share GPUs, and what that requires of image, driver and GPU."""
 
     description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
-    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny",
+    enforcement_action: EnforcementAction = Field(
+        Action.DENY,
         alias="enforcementAction",
         description=f"effect of a violation: {ACTIONS}; only deny injects node affinity",
     )
@@ -173,7 +172,7 @@ class CompatibilityRuleDocument(RuleDocument):
         "version. withoutCuda: the accelerators run no CUDA; nothing is compared with nodes, and of `checks` "
         "only those of a container alone apply"
     )
-    baseline: CudaText | None = Field(
+    baseline: Cuda | None = Field(
         None, description="virtual: the highest CUDA version that the virtualisation supports, such as 12.4"
     )
     minor_versions: Literal["deny", "warn", "allow"] = Field(
@@ -200,8 +199,8 @@ class CompatibilityRuleDocument(RuleDocument):
         description="if no node is compatible; auto: warn in a cluster with Karpenter, which may add one, "
         "otherwise deny",
     )
-    new_nodes: Literal["auto", "byInstanceType", "none"] = Field(
-        "auto",
+    new_nodes: Annotated[NewNodes, WORD] = Field(
+        NewNodes.AUTO,
         alias="newNodes",
         description="whether node affinity admits nodes that an autoscaler adds, before they have the labels "
         "of a GPU: by the instance types whose nodes are all compatible; auto: in a cluster with Karpenter",
@@ -210,10 +209,10 @@ class CompatibilityRuleDocument(RuleDocument):
         "allow",
         description="action when an annotation or variable of the pod replaces what is known of its image",
     )
-    min_driver_cuda: CudaText | None = Field(
+    min_driver_cuda: Cuda | None = Field(
         None, alias="minDriverCuda", description="the minimum CUDA version of the driver, such as 11.5"
     )
-    min_compute_capability: CapabilityText | None = Field(
+    min_compute_capability: Capability | None = Field(
         None,
         alias="minComputeCapability",
         description="the minimum compute capability of the GPU, such as 7.0",
@@ -254,19 +253,19 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
     if found is None:
         return None
     _, read = found
-    action = Action(read.enforcement_action)
+    action = read.enforcement_action
     rule = CompatibilityRule(
         name=builder.name,
         match=build_match(read.match),
         sharing=SharingPolicy(
             cuda=read.sharing != "withoutCuda",
             virtual=read.sharing == "virtual",
-            baseline=parse_optional_version(CudaVersion, read.baseline),
+            baseline=read.baseline,
             minor_versions=_LEVELS[read.minor_versions],
             major_versions=_LEVELS[read.major_versions],
             warns_of_newer_majors=read.newer_majors == "warn",
-            min_cuda=parse_optional_version(CudaVersion, read.min_driver_cuda),
-            min_compute=parse_optional_version(ComputeCapability, read.min_compute_capability),
+            min_cuda=read.min_driver_cuda,
+            min_compute=read.min_compute_capability,
             device_mode=read.device_mode,
             mig=read.mig_slices == "allow",
             labels=read.labels.names(),
@@ -276,10 +275,10 @@ def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRu
         no_fitting_node=None
         if read.no_fitting_node == "auto"
         else mildest(action, Action(read.no_fitting_node)),
-        new_nodes=NewNodes(read.new_nodes),
+        new_nodes=read.new_nodes,
         declarations=None if read.declarations == "allow" else mildest(action, Action(read.declarations)),
         action=action,
-        description=Text(read.description.en, read.description.zh),
+        description=read.description.text,
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )

@@ -14,13 +14,13 @@ from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import (
     MAX_ENTRIES,
     MAX_NAMES,
+    Glob,
     NamespacesDocument,
     NonEmpty,
     PodSelectorDocument,
     RuleDocument,
     build_selector,
 )
-from rules.text.glob import glob
 from rules.text.i18n import Message, Text
 
 _DAY_S: Final = 86_400
@@ -79,7 +79,7 @@ class ExemptionDocument(RuleDocument):
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod in the request"
     )
-    service_accounts: list[NonEmpty] = Field(
+    service_accounts: list[Glob] = Field(
         [],
         alias="serviceAccounts",
         max_length=MAX_NAMES,
@@ -98,11 +98,11 @@ def build_exemption(builder: RuleBuilder, data: Any) -> Exemption | None:
         rules=tuple(read.rules),
         match=Match(
             resources=(),
-            include=tuple(glob(pattern) for pattern in read.namespaces.include),
-            exclude=tuple(glob(pattern) for pattern in read.namespaces.exclude),
+            include=tuple(read.namespaces.include),
+            exclude=tuple(read.namespaces.exclude),
             selector=build_selector(read.pod_selector),
         ),
-        service_accounts=tuple(glob(pattern) for pattern in read.service_accounts),
+        service_accounts=tuple(read.service_accounts),
         expires=instant(read.expires),
         until=read.expires,
         description=Text(read.reason),

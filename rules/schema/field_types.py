@@ -6,6 +6,8 @@ errors, and all errors are reported at once.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -14,10 +16,12 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    GetPydanticSchema,
     StringConstraints,
     WithJsonSchema,
     model_validator,
 )
+from pydantic_core.core_schema import literal_schema, no_info_after_validator_function
 
 from rules.cel.expression import Expression
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES, described
@@ -31,9 +35,10 @@ from rules.kube.names import (
     is_resource_pattern,
 )
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
+from rules.model.rule import Action
 from rules.schema.errors import expected
 from rules.text.glob import glob
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
 
 # Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
 _ENV_NAME: Final = r"^[ -<>-~]+$"
@@ -60,6 +65,11 @@ class TextDocument(RuleDocument):
 
     en: str = Field("", description="in English; empty: as in Chinese")
     zh: str = Field("", description="in Chinese; empty: as in English")
+
+    @property
+    def text(self) -> Text:
+        """The text."""
+        return Text(self.en, self.zh)
 
 
 OBJECT_NAME: Final = Message("at most 253 characters of a-z, 0-9, - and .")
@@ -109,51 +119,58 @@ Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
 CUDA_GROUP: Final = "cuda"
 
 
-def _cuda(text: str) -> str:
-    if CudaVersion.parse(text) is None:
+def parsed(parse: Callable[[Any], Any], written: Any = str) -> GetPydanticSchema:
+    """Return the annotation of a field whose text becomes another value. written: the type of the text.
+
+    parse raises ValueError for other texts. The JSON Schema is that of the text.
+    """
+    return GetPydanticSchema(lambda _, handler: no_info_after_validator_function(parse, handler(written)))
+
+
+# The annotation of a field that is one of the words of an enum.
+WORD: Final = GetPydanticSchema(
+    lambda kind, _: no_info_after_validator_function(kind, literal_schema([each.value for each in kind]))
+)
+
+
+def _cuda(text: str) -> CudaVersion:
+    if (version := CudaVersion.parse(text)) is None:
         raise ValueError(expected(_CUDA, repr(text)))
-    return text
+    return version
 
 
-def _capability(text: str) -> str:
-    if ComputeCapability.parse(text) is None:
+def _capability(text: str) -> ComputeCapability:
+    if (capability := ComputeCapability.parse(text)) is None:
         raise ValueError(expected(_COMPUTE, repr(text)))
-    return text
+    return capability
 
 
-def _image_regex(text: str) -> str:
-    groups = ImageRegex(text).groups
-    if set(groups) - {CUDA_GROUP}:
-        names = ", ".join(groups)
+def _image_regex(text: str) -> ImageRegex:
+    regex = ImageRegex(text)
+    if set(regex.groups) - {CUDA_GROUP}:
+        names = ", ".join(regex.groups)
         raise ValueError(
             Message("the only named group allowed is {group}, got {names}", group=CUDA_GROUP, names=names)
         )
-    return text
+    return regex
 
 
 # The last expressions are shared: a document is read once more for each setting in its ConfigMap.
-compile_expression = lru_cache(maxsize=MAX_EXPRESSIONS)(Expression)
+_compiled = lru_cache(maxsize=MAX_EXPRESSIONS)(Expression)
 
 
-def _compiles(variables: tuple[str, ...]) -> AfterValidator:
-    def compiled(source: str) -> str:
-        compile_expression(source, variables)
-        return source
-
-    return AfterValidator(compiled)
+def _compile(variables: tuple[str, ...]) -> GetPydanticSchema:
+    return parsed(lambda source: _compiled(source, variables), NonEmpty)
 
 
-# CEL expressions: a text that `compile_expression` accepts.
-ConditionText = Annotated[NonEmpty, _compiles(CONDITION_VARIABLES)]
-ValidationText = Annotated[NonEmpty, _compiles(VALIDATION_VARIABLES)]
-CudaText = Annotated[str, AfterValidator(_cuda)]
-CapabilityText = Annotated[str, AfterValidator(_capability)]
-RegexText = Annotated[NonEmpty, AfterValidator(_image_regex)]
-
-
-def parse_optional_version(kind: Any, text: str | None) -> Any:
-    """Return `kind.parse(text)`, or None if there is no text."""
-    return kind.parse(text) if text else None
+# Types of fields, named by their values; in the file each is a text.
+Condition = Annotated[Expression, _compile(CONDITION_VARIABLES)]
+ValidationExpression = Annotated[Expression, _compile(VALIDATION_VARIABLES)]
+Cuda = Annotated[CudaVersion, parsed(_cuda)]
+Capability = Annotated[ComputeCapability, parsed(_capability)]
+Regex = Annotated[ImageRegex, parsed(_image_regex, NonEmpty)]
+Glob = Annotated[re.Pattern[str], parsed(glob, NonEmpty)]
+EnforcementAction = Annotated[Action, WORD]
 
 
 class _Entry(BaseModel):
@@ -255,8 +272,8 @@ _NO_VALUES: Final = Message("allows no values")
 class NamespacesDocument(RuleDocument):
     """Namespaces by name or glob."""
 
-    include: list[NonEmpty] = Field([], max_length=MAX_NAMES, description="names or globs; empty: all")
-    exclude: list[NonEmpty] = Field(
+    include: list[Glob] = Field([], max_length=MAX_NAMES, description="names or globs; empty: all")
+    exclude: list[Glob] = Field(
         [], max_length=MAX_NAMES, description="names or globs; takes precedence over `include`"
     )
 
@@ -303,7 +320,7 @@ class MatchDocument(RuleDocument):
         max_length=MAX_ENTRIES,
         description="names or globs; at least one is in the container",
     )
-    images: list[NonEmpty] = Field(
+    images: list[Glob] = Field(
         [],
         max_length=MAX_ENTRIES,
         description="globs; at least one matches the container's image, as written or in full",
@@ -312,7 +329,7 @@ class MatchDocument(RuleDocument):
     pod_selector: PodSelectorDocument = Field(
         PodSelectorDocument(), alias="podSelector", description="labels of the pod"
     )
-    conditions: list[ConditionText] = Field(
+    conditions: list[Condition] = Field(
         [],
         max_length=MAX_EXPRESSIONS,
         description=f"CEL expressions over {described(CONDITION_VARIABLES)}; all must be true",
@@ -320,14 +337,14 @@ class MatchDocument(RuleDocument):
 
 
 def build_match(match: MatchDocument) -> Match:
-    """Return the match of a rule, with its globs and expressions compiled."""
+    """Return the match of a rule."""
     return Match(
         resources=tuple(match.resources),
-        images=tuple(glob(pattern) for pattern in match.images),
-        include=tuple(glob(pattern) for pattern in match.namespaces.include),
-        exclude=tuple(glob(pattern) for pattern in match.namespaces.exclude),
+        images=tuple(match.images),
+        include=tuple(match.namespaces.include),
+        exclude=tuple(match.namespaces.exclude),
         selector=build_selector(match.pod_selector),
-        conditions=tuple(compile_expression(source, CONDITION_VARIABLES) for source in match.conditions),
+        conditions=tuple(match.conditions),
     )
 
 

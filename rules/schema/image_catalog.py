@@ -9,25 +9,24 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from rules.cuda.gpu_memory import parse_memory
-from rules.cuda.image_catalog import CompatLibraries, ImageCase, ImageRegex, ImageRow
+from rules.cuda.image_catalog import CompatLibraries, ImageCase, ImageRow
 from rules.cuda.nvidia_require import REQUIRE_PREFIX, parse_constraint
-from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import is_digest
 from rules.model.rule import ImageCatalogRule
 from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.field_types import (
     CUDA_GROUP,
     MAX_ENTRIES,
-    CapabilityText,
-    CudaText,
+    Capability,
+    Cuda,
     NonEmpty,
-    RegexText,
+    Regex,
     RuleDocument,
     TextDocument,
-    parse_optional_version,
+    parsed,
 )
 from rules.text.glob import glob, is_glob
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 
 _COMPAT: Final[dict[str | bool | None, CompatLibraries]] = {
     None: CompatLibraries.UNKNOWN,
@@ -68,17 +67,17 @@ def _platform(text: str) -> str:
     return text
 
 
-def _memory(text: str) -> str:
-    if parse_memory(text) is None:
+def _memory(text: str) -> int:
+    if (mib := parse_memory(text)) is None:
         raise ValueError(f"expected an amount of memory, such as 40Gi, got {text!r}")
-    return text
+    return mib
 
 
 DigestText = Annotated[str, AfterValidator(_digest)]
 RequireName = Annotated[str, AfterValidator(_require_name)]
 RequireText = Annotated[str, AfterValidator(_require_text)]
 PlatformText = Annotated[str, AfterValidator(_platform)]
-MemoryText = Annotated[str, AfterValidator(_memory)]
+Memory = Annotated[int, parsed(_memory)]  # MiB
 
 
 class ImageDocument(RuleDocument):
@@ -90,10 +89,10 @@ class ImageDocument(RuleDocument):
         description="the digest of a manifest or index, instead of or in addition to `image`: a reference "
         "with a digest is compared by it alone",
     )
-    regex: RegexText | None = Field(
+    regex: Regex | None = Field(
         None, description="instead of `image`: regex of the whole reference; its group `cuda` is the version"
     )
-    cuda: CudaText | None = Field(
+    cuda: Cuda | None = Field(
         None, description="the CUDA version that the programs in the image need, such as 12.4"
     )
     require: dict[RequireName, RequireText] | None = Field(
@@ -101,7 +100,7 @@ class ImageDocument(RuleDocument):
         description="its variables NVIDIA_REQUIRE_*, which NVIDIA's container runtime checks before it "
         "starts the container; empty: the image has none, or sets NVIDIA_DISABLE_REQUIRE",
     )
-    compute_capabilities: list[CapabilityText] = Field(
+    compute_capabilities: list[Capability] = Field(
         [],
         alias="computeCapabilities",
         description="compute capabilities that the image has code for, such as 8.0",
@@ -118,7 +117,7 @@ class ImageDocument(RuleDocument):
         description="operating system and CPU architecture that the row is for, such as linux/amd64; the "
         "rows of an image name all that it has",
     )
-    min_gpu_memory: MemoryText | None = Field(
+    min_gpu_memory: Memory | None = Field(
         None,
         alias="minGpuMemory",
         description="the memory that its programs need on each GPU, such as 40Gi; an annotation of the pod "
@@ -133,9 +132,9 @@ class ImageDocument(RuleDocument):
             raise ValueError("expected image, regex or digest")
         if self.ptx is not None and not self.compute_capabilities:
             raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
-        captured = self.regex is not None and CUDA_GROUP in ImageRegex(self.regex).groups
+        captured = self.regex is not None and CUDA_GROUP in self.regex.groups
         facts = (self.cuda, self.require is not None, self.compute_capabilities, self.cuda_compat is not None)
-        if not (captured or any(facts) or self.platforms or self.min_gpu_memory):
+        if not (captured or any(facts) or self.platforms or self.min_gpu_memory is not None):
             raise ValueError(
                 "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms or "
                 "minGpuMemory"
@@ -170,7 +169,7 @@ def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | N
     return ImageCatalogRule(
         name=builder.name,
         rows=tuple(_rows(builder.name, read.images)),
-        description=Text(read.description.en, read.description.zh),
+        description=read.description.text,
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )
@@ -178,15 +177,15 @@ def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | N
 
 def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
     for image in images:
-        pattern = glob(image.image) if image.image else ImageRegex(image.regex) if image.regex else None
+        pattern = glob(image.image) if image.image else image.regex
         case = ImageCase(
-            cuda=parse_optional_version(CudaVersion, image.cuda),
+            cuda=image.cuda,
             require=None if image.require is None else tuple(image.require.items()),
-            built_for=tuple(filter(None, map(ComputeCapability.parse, image.compute_capabilities))),
+            built_for=tuple(image.compute_capabilities),
             ptx=image.ptx,
             cuda_compat=_COMPAT[image.cuda_compat],
             platforms=tuple(image.platforms),
-            memory_mib=parse_memory(image.min_gpu_memory) if image.min_gpu_memory else None,
+            memory_mib=image.min_gpu_memory,
             source=name,
         )
         exact = image.image if image.image and not is_glob(image.image) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 from pydantic import ConfigDict, Field, create_model, model_validator
 
@@ -22,6 +22,7 @@ from rules.schema.errors import expected
 from rules.schema.field_types import (
     _ENV_NAME,
     MAX_ENTRIES,
+    WORD,
     Annotations,
     Labels,
     MatchDocument,
@@ -36,7 +37,7 @@ from rules.schema.field_types import (
     build_match,
 )
 from rules.text.glob import is_glob
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
 
@@ -157,8 +158,10 @@ class InjectionRuleDocument(RuleDocument):
     """What is injected into matching containers and their pods."""
 
     description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
-    enforcement_action: Literal["inject", "dryrun"] = Field(
-        "inject", alias="enforcementAction", description="dryrun: the audit log shows what would be injected"
+    enforcement_action: Annotated[InjectionAction, WORD] = Field(
+        InjectionAction.INJECT,
+        alias="enforcementAction",
+        description="dryrun: the audit log shows what would be injected",
     )
     override: bool = Field(
         False,
@@ -197,8 +200,8 @@ def build_injection_rule(builder: RuleBuilder, data: Any) -> InjectionRule | Non
             annotations=inject.annotations,
         ),
         override=read.override,
-        action=InjectionAction(read.enforcement_action),
-        description=Text(read.description.en, read.description.zh),
+        action=read.enforcement_action,
+        description=read.description.text,
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )

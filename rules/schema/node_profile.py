@@ -7,7 +7,6 @@ from typing import Annotated, Any, Final, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
-from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
@@ -18,16 +17,15 @@ from rules.schema.builder import RuleBuilder, read_rule
 from rules.schema.errors import expected
 from rules.schema.field_types import (
     LABEL_VALUE,
-    CapabilityText,
-    CudaText,
+    Capability,
+    Cuda,
     Labels,
     ResourcePattern,
     RuleDocument,
     TextDocument,
-    parse_optional_version,
 )
 from rules.text.glob import is_glob
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 
 # Karpenter ignores pods whose node affinity uses the hostname, or another label of its domain than these two.
 # https://karpenter.sh/docs/concepts/scheduling/ and pkg/apis/v1/labels.go of kubernetes-sigs/karpenter
@@ -101,9 +99,9 @@ class OffersDocument(RuleDocument):
     product: LabelValue | None = Field(
         None, min_length=1, description="the product, as in the label nvidia.com/gpu.product"
     )
-    cuda: CudaText | None = Field(None, description="the CUDA version of the driver's API, such as 13.0")
+    cuda: Cuda | None = Field(None, description="the CUDA version of the driver's API, such as 13.0")
     driver: DriverText | None = Field(None, description="the driver version, such as 580.95")
-    compute_capability: CapabilityText | None = Field(
+    compute_capability: Capability | None = Field(
         None, alias="computeCapability", description="the compute capability; absent: that of the product"
     )
     memory: int | None = Field(
@@ -171,14 +169,14 @@ def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in read.taints),
         resources=tuple(offers.resources.items()),
         capabilities=NodeCapabilities(
-            cuda=parse_optional_version(CudaVersion, offers.cuda),
+            cuda=offers.cuda,
             driver=offers.driver,
-            compute_capability=parse_optional_version(ComputeCapability, offers.compute_capability),
+            compute_capability=offers.compute_capability,
             product=offers.product,
             memory_mib=offers.memory,
         ),
         can_scale=read.can_scale,
-        description=Text(read.description.en, read.description.zh),
+        description=read.description.text,
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
     )

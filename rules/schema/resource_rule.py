@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
@@ -24,11 +24,12 @@ from rules.schema.errors import Code, expected, kind_of
 from rules.schema.field_types import (
     ACTIONS,
     MAX_EXPRESSIONS,
+    WORD,
+    EnforcementAction,
     ObjectName,
     ResourcePattern,
     RuleDocument,
-    ValidationText,
-    compile_expression,
+    ValidationExpression,
 )
 from rules.schema.validation_errors import schema_errors
 from rules.text.glob import glob, is_glob
@@ -54,7 +55,7 @@ _UNUSED: Final = "for user interfaces; not used in admission"
 class ValidationDocument(RuleDocument):
     """A CEL expression that a value must satisfy."""
 
-    expression: ValidationText = Field(
+    expression: ValidationExpression = Field(
         description=f"CEL over {described(VALIDATION_VARIABLES)}; must be true"
     )
     message_en: str = Field("", alias="messageEn", description="the expected value, in English")
@@ -70,8 +71,8 @@ class ValidationDocument(RuleDocument):
         description="the variable in `env` that is wrong if the expression is false: the message has its "
         "value and place, instead of the quantity",
     )
-    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description="as for the rule; the milder of the two is used"
+    enforcement_action: EnforcementAction = Field(
+        Action.DENY, alias="enforcementAction", description="as for the rule; the milder of the two is used"
     )
 
 
@@ -96,11 +97,11 @@ class ResourceRuleData(RuleDocument):
         "", alias="descriptionEn", description="description of the resource in messages, in English"
     )
     group: str = Field("", description=f"{_UNUSED}; the group label is used")
-    limits: Literal["disabled", "required", "optional"] = Field(
+    limits: Annotated[LimitsPolicy, WORD] = Field(
         description="disabled: must be absent; required, optional: if absent, `defaultValue` is set; "
         "without a default, required is violated"
     )
-    requests: Literal["disabled", "required", "fromLimits"] = Field(
+    requests: Annotated[RequestsPolicy, WORD] = Field(
         description="disabled: must be absent or equal to the limit; required: if absent, the limit is set, "
         "else `defaultValue`; without both it is violated; fromLimits: is set to the limit"
     )
@@ -110,8 +111,8 @@ class ResourceRuleData(RuleDocument):
         description="comma-separated names or globs that must not be used together with `key`",
     )
     validations: str = Field("", description="a YAML list in a string: conditions of the value")
-    failure_policy: Literal["Fail", "Ignore"] = Field(
-        "Fail",
+    failure_policy: Annotated[FailurePolicy, WORD] = Field(
+        FailurePolicy.FAIL,
         alias="failurePolicy",
         description="if a validation cannot be evaluated, Fail: it is violated; Ignore: a warning",
     )
@@ -120,8 +121,8 @@ class ResourceRuleData(RuleDocument):
         description="what one of the resource is: bytes such as 256Mi, or a part of a GPU such as 10m; for "
         "suggested values. Default: `resourceUnit`, if that is a quantity",
     )
-    enforcement_action: Literal["deny", "warn", "dryrun"] = Field(
-        "deny", alias="enforcementAction", description=f"effect of a violation: {ACTIONS}"
+    enforcement_action: EnforcementAction = Field(
+        Action.DENY, alias="enforcementAction", description=f"effect of a violation: {ACTIONS}"
     )
     runtime_class_name: ObjectName = Field(
         "", alias="runtimeClassName", description="for pods without one that have a limit of `key`"
@@ -173,14 +174,14 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         group=builder.group,
         integer=read.data_type == "integer",
         default=read.default_value,
-        limits=LimitsPolicy(read.limits),
-        requests=RequestsPolicy(read.requests),
+        limits=read.limits,
+        requests=read.requests,
         excludes=ResourceIndex((name, name) for name in _names(read.exclude_resources)),
         validations=validations,
-        failure_policy=FailurePolicy(read.failure_policy),
+        failure_policy=read.failure_policy,
         unit=_unit(read),
         runtime_class=read.runtime_class_name,
-        action=Action(read.enforcement_action),
+        action=read.enforcement_action,
         description=Text(read.description_en, read.description_zh),
         enabled=builder.enabled,
         location=builder.document.locate(builder.path),
@@ -230,7 +231,6 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
             found = schema_errors(error, ValidationDocument, document, (index,), builder.name)
             builder.errors += [each.below(path) for each in found]
             continue
-        expression = compile_expression(read.expression, VALIDATION_VARIABLES)
-        actions = [Action(each.enforcement_action) for each in (rule, read)]
+        action = mildest(rule.enforcement_action, read.enforcement_action)
         message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)
-        yield Validation(expression, message, mildest(*actions), fix, read.variable)
+        yield Validation(read.expression, message, action, fix, read.variable)
