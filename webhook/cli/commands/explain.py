@@ -29,6 +29,7 @@ from webhook.cli.inputs.options import (
     workloads_option,
 )
 from webhook.cli.inputs.session import Session, with_session
+from webhook.cli.report.model import violation_facts
 from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.terminal.vocabulary import (
     ACTIONS,
@@ -90,7 +91,7 @@ def explanation_facts(explanation: Explanation, language: Language, *, everythin
             }
             for pod in explanation.pods
         ],
-        "violations": [_violation(found) for found in explanation.violations],
+        "violations": [violation_facts(found) for found in explanation.violations],
         "warnings": explanation.warnings,
         "notes": [note.in_language(language) for note in explanation.decision.notes],
         "notChecked": not_checked_facts(explanation.decision, language),
@@ -108,24 +109,13 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "unused": evaluation.unused,
-        "violations": [_violation(found) for found in evaluation.violations],
+        "violations": [violation_facts(found) for found in evaluation.violations],
         "warnings": [with_fix(warning.reason, warning.fix, language) for warning in evaluation.warnings],
     }
 
 
 def _edit(edit: Edit) -> dict[str, Any]:
     return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": edit.reason}
-
-
-def _violation(found: Violation) -> dict[str, Any]:
-    return {
-        "rule": found.rule,
-        "action": found.action,
-        "basis": found.basis,
-        "certainty": found.certainty,
-        "path": found.path,
-        "message": found.message,
-    }
 
 
 def result_of(explanation: Explanation) -> tuple[str, Message, str]:

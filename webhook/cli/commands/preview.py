@@ -34,7 +34,7 @@ from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
-from webhook.cli.report.model import WARN, Finding, Report, Target, not_checked, place_of
+from webhook.cli.report.model import WARN, Finding, Report, Target, not_checked, place_of, violation_facts
 from webhook.cli.terminal.console import (
     Styled,
     counted,
@@ -168,17 +168,7 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "namespace": preview.request.namespace,
         "name": preview.name,
         "allowed": decision.allowed,
-        "violations": [
-            {
-                "rule": found.rule,
-                "action": found.action,
-                "basis": found.basis,
-                "certainty": found.certainty,
-                "path": found.path,
-                "message": found.message,
-            }
-            for found in decision.violations
-        ],
+        "violations": [violation_facts(found) for found in decision.violations],
         "warnings": decision.warnings,
         "notes": [note.in_language(language) for note in decision.notes],
         "notChecked": not_checked_facts(decision, language),

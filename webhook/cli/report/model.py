@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Language, Violation
 from rules.model.certainty import Certainty
@@ -13,7 +13,9 @@ from rules.model.decision import cause_of
 from rules.text.i18n import Message
 from rules.text.yaml_document import Location
 from webhook.cli.inputs.not_checked import not_checked_line
-from webhook.cli.matrix.matrix import Table
+
+if TYPE_CHECKING:
+    from webhook.cli.matrix.matrix import Table
 
 DENY: Final = "deny"
 WARN: Final = "warn"
@@ -68,6 +70,18 @@ class Finding(NamedTuple):
     def code(self) -> str:
         """The rule, or else a word for the effect."""
         return self.rule or _CODES[self.effect]
+
+
+def violation_facts(violation: Violation) -> dict[str, Any]:
+    """Return a violation for JSON."""
+    return {
+        "rule": violation.rule,
+        "action": violation.action,
+        "basis": violation.basis,
+        "certainty": violation.certainty,
+        "path": violation.path,
+        "message": violation.message,
+    }
 
 
 def not_checked(

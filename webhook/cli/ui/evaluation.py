@@ -137,8 +137,6 @@ class _Result:
                 line = _locate(document, place, found.path).line
                 level, fix = found.action.value, found.fix
                 yield self._finding(level, ACTIONS[found.action], found.reason, line, fix, found.rule)
-        if not (decision.allowed or decision.violations):
-            yield self._finding("deny", ACTIONS[Action.DENY], decision.message)
         for warning in decision.warnings:
             yield self._finding("warn", ACTIONS[Action.WARN], warning)
         for note in decision.notes:
