@@ -24,11 +24,6 @@ class VersionRange:
     at_least: Version = (0, 0)
     below: Version | None = None
 
-    @classmethod
-    def same_major(cls, at_least: Version) -> VersionRange:
-        """Return this version and all later ones of the same major."""
-        return cls(at_least, (at_least[0] + 1, 0))
-
     @property
     def empty(self) -> bool:
         """Whether the range contains no version."""
@@ -37,31 +32,11 @@ class VersionRange:
     def __contains__(self, version: Version) -> bool:
         return self.at_least <= version and (self.below is None or version < self.below)
 
-    def __and__(self, other: VersionRange) -> VersionRange:
-        """Return the versions that are in both."""
-        ends = [end for end in (self.below, other.below) if end is not None]
-        return VersionRange(max(self.at_least, other.at_least), min(ends, default=None))
-
-    def __or__(self, other: VersionRange) -> VersionRange:
-        """Return the smallest range that contains both."""
-        ends = None if self.below is None or other.below is None else max(self.below, other.below)
-        return VersionRange(min(self.at_least, other.at_least), ends)
-
-
-def without_trailing_zeros(version: Version) -> Version:
-    """Return a version without zeros after its minor, as the ends of a range have it."""
-    while len(version) > 2 and not version[-1]:
-        version = version[:-1]
-    return version
-
 
 def version_clause(
-    versions: VersionRange | None, families: Iterable[LabelFamily], inventory: Inventory
+    versions: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
 ) -> Clause | None:
-    """Return the terms that match nodes with a version in the range; None if no node carries a family.
-
-    versions: None matches nodes whose version is missing or invalid.
-    """
+    """Return the terms that match nodes with a version in the range; None if no node carries a family."""
     # Families of the whole cluster, not of the pod's candidates: the terms reduce the candidates, and a
     # second run must write the same terms.
     present = inventory.families_present(families, inventory.everything)
@@ -70,33 +45,9 @@ def version_clause(
     clause: list[Term] = []
     guards: Term = ()
     for family, _ in present:
-        terms = _invalid(family, inventory) if versions is None else _inside(versions, family, inventory)
-        clause += ((*term, *guards) for term in terms)
+        clause += ((*term, *guards) for term in _inside(versions, family, inventory))
         guards += (_has_not(family.key),)
-    return (*clause, guards) if versions is None else tuple(clause)
-
-
-def number_clause(at_least: int | None, keys: Iterable[str], limit: int, inventory: Inventory) -> Clause:
-    """Return the terms that match nodes whose first label among the keys is a number up to a limit.
-
-    at_least: the least number, above 0; None matches nodes without such a label, or with an invalid one.
-    """
-    clause: list[Term] = []
-    guards: Term = ()
-    for key in keys:
-        numbers = {str(text): parse_int64(str(text)) for text, nodes in inventory.labels.values(key) if nodes}
-        if not numbers:
-            continue
-        invalid = sorted(text for text, number in numbers.items() if not number or number > limit)
-        if at_least is None:
-            clause += [(_in(key, *invalid), *guards)] if invalid else []
-        else:
-            impossible = any(number is not None and number > limit for number in numbers.values())
-            clause.append(
-                (_above(key, at_least - 1), *([_below(key, limit + 1)] if impossible else []), *guards)
-            )
-        guards += (_has_not(key),)
-    return (*clause, guards) if at_least is None else tuple(clause)
+    return tuple(clause)
 
 
 def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -> list[Term]:
@@ -150,24 +101,6 @@ def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -
 
 def _padded(version: Version, width: int) -> Version:
     return (*version, *(0,) * width)[:width]
-
-
-def _invalid(family: LabelFamily, inventory: Inventory) -> list[Term]:
-    """Return the terms for nodes that carry a family with an invalid version."""
-    if family.whole:
-        invalid = [text for text, version in _values(family, inventory) if version is None]
-        return [(_in(family.key, *invalid),)] if invalid else []
-    labels = inventory.labels
-    terms: list[Term] = []
-    for at, key in enumerate(family.keys):
-        texts = (str(text) for text, _ in labels.values(key))
-        invalid = sorted(
-            text for text in texts if family.number(text) is None and (text or at < family.needed)
-        )
-        terms += [(_in(key, *invalid),)] if invalid else []
-        if at < family.needed and labels.having(family.key) & ~labels.having(key):
-            terms.append((_has(family.key), _has_not(key)))
-    return terms
 
 
 def _values(family: LabelFamily, inventory: Inventory) -> list[tuple[str, Version | None]]:

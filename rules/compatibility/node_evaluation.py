@@ -16,7 +16,7 @@ from rules.affinity.device_affinity import with_devices
 from rules.affinity.node_affinity import Requirement
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
-from rules.compatibility.required_affinity import clauses_of, stable
+from rules.compatibility.required_affinity import Judge, clauses_of, stable
 from rules.compatibility.result import (
     Amounts,
     ContainerResult,
@@ -316,7 +316,7 @@ class NodeEvaluator:
                     clauses.append(clause)
                     left = fitting
         requirement = Requirement(tuple(clauses))
-        if self.inventory.has_devices:
+        if self.inventory.reporting_devices:
             fit = unfit = 0
             for each, level in zip(classes, levels, strict=True):
                 fit |= each.members if level <= worst else 0
@@ -392,8 +392,8 @@ class NodeEvaluator:
     ) -> tuple[tuple[Clause, int], ...]:
         """Return each clause of the requirements with the nodes that satisfy it, as a bit set."""
         policy, requirements, or_unknown = key
-        pools = self.prospects.pools
-        clauses = clauses_of(policy, requirements, self.inventory, pools, or_unknown=or_unknown)
+        judge = Judge(lambda node: _results((policy, requirements, node)).level, or_unknown)
+        clauses = clauses_of(policy, requirements, self.inventory, self.prospects.pools, judge)
         return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
 

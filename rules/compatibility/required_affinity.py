@@ -1,77 +1,253 @@
-"""Required node affinity: the labels that a node must have to be compatible with GPU requirements.
+"""Required node affinity, by what the checks answer of the classes of nodes.
 
-Of the nodes whose labels can be read, the clauses admit those that the checks find compatible and no other,
-except for what docs/compatibility.md lists under Limits.
+Two clauses at most for one container: the driver, by a lowest CUDA version, and for older drivers by their
+branches; and what distinguishes the nodes that fit from those that do not with such a driver. The lowest
+version holds for nodes that join later, too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from functools import reduce
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Final
 
-from rules.affinity.label_constraints import EVERYWHERE, LabelConstraint, both, clause
+from rules.affinity.classes import Split, distinguishing
 from rules.affinity.node_affinity import Requirement
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks import CHECKS
-from rules.compatibility.checks.base import Subject
+from rules.affinity.version_range import VersionRange, version_clause
 from rules.compatibility.checks.driver import STABLE_MAJORS
+from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import known_cudas
+from rules.model.check_result import Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelFamily, LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
-from rules.nodes.node_selector import Clause
-from rules.text.bounded_cache import bounded_cache
+from rules.nodes.node_selector import Clause, admitted
 
-# Requirements that are remembered with their constraints, and characters of each. Nodes come and go, but
-# kinds of nodes stay.
-_REMEMBERED: Final = 512
-_LONGEST: Final = 8192
-_Key = tuple[SharingPolicy, GpuRequirements, tuple[NodeCapabilities, ...], bool]
+# Kinds of nodes that are remembered with other drivers; nodes come and go, their kinds stay.
+_REMEMBERED: Final = 4096
+# Greater than that of any GPU.
+_GREATEST_COMPUTE: Final = (99, 0)
+
+
+@dataclass(frozen=True)
+class Judge:
+    """The answer of all checks for a container on any node.
+
+    or_unknown: nodes that may be compatible fit, too.
+    """
+
+    answer: Callable[[NodeCapabilities], Level]
+    or_unknown: bool
+
+    @property
+    def worst(self) -> Level:
+        """The worst level of a node that fits."""
+        return Level.UNKNOWN if self.or_unknown else Level.UNSTABLE
+
+    def fits(self, node: NodeCapabilities) -> bool:
+        """Return whether a node fits."""
+        return self.answer(node) <= self.worst
+
+    def fits_with(self, node: NodeCapabilities, cuda: tuple[int, int]) -> bool:
+        """Return whether a node fits if its driver has this CUDA version."""
+        return self.fits(_with_cuda(node, cuda))
 
 
 def clauses_of(
     policy: SharingPolicy,
     requirements: GpuRequirements,
     inventory: Inventory,
-    pools: Iterable[NodePool] = (),
-    *,
-    or_unknown: bool,
+    pools: Iterable[NodePool],
+    judge: Judge,
 ) -> tuple[Clause, ...]:
-    """Return the clauses that a compatible node satisfies, in the labels that the cluster's nodes have.
+    """Return the clauses that a fitting node satisfies, in the labels that the cluster's nodes have.
 
-    pools: of nodes that may be added; those that are not compatible do not satisfy the clauses. or_unknown:
-    nodes that may be compatible are admitted too, if labels distinguish them from the others.
+    pools: of nodes that may be added; those that do not fit do not satisfy the clauses.
     """
-    nodes = [each.capabilities for each in inventory.classes(inventory.everything, policy.labels)]
-    nodes += (each.capabilities for each in pools)
-    regions = _regions((policy, requirements, tuple(dict.fromkeys(nodes)), or_unknown))
-    found = [clause(region, inventory, policy.labels) for region in regions]
-    found += [
-        each
-        for check in CHECKS
-        for each in check.clauses(policy, requirements, inventory, or_unknown=or_unknown)
-    ]
-    return tuple(each for each in found if each)
+    names = policy.labels
+    classes = {each.capabilities: each.members for each in inventory.classes(inventory.everything, names)}
+    levels = {each: judge.answer(each) for each in classes}
+    fitting = [each for each, level in levels.items() if level <= judge.worst]
+    others = [each for each, level in levels.items() if level > judge.worst]
+    newest = _newest_needed(policy, requirements, fitting)
+    lowest = _lowest_drivers(newest, fitting, others, judge) if newest else None
+    versions = version_clause(lowest, names.cuda, inventory) if lowest else None
+    if versions is None and all(levels[each] is not Level.COMPATIBLE for each in fitting):
+        # What is uncertain makes no node better than one without labels.
+        others = [each for each in others if levels[each] is Level.INCOMPATIBLE]
+    # Nodes of pools count as if they had a driver that is new enough.
+    created = dict.fromkeys(_with_driver(each.capabilities, newest) for each in pools)
+    coming = [each for each in created if not judge.fits(each)]
+    known = inventory.with_node([_as_created(at, each, inventory, names) for at, each in enumerate(coming)])
+    added = known.everything & ~inventory.everything
+    unfit = sum(classes[each] for each in others) | added
+    fit = inventory.everything & ~unfit & ~inventory.reporting_devices
+    nodes = Split(known, fit, unfit, (_driver_labels(names), inventory.former_drivers))
+    example = fitting[0] if fitting else NodeCapabilities()
+    facts = _ordered(names, inventory, example, [*others, *coming], judge)
+    rising = _rising(names, example, judge)
+    if versions is None:
+        clauses = [distinguishing(nodes, facts, (), rising)] if unfit else []
+    else:
+        inside = admitted(known, versions)
+        # With a newer driver, too; they may get one.
+        with_any = [each for each in others if judge.answer(_with_cuda(each, newest)) is Level.INCOMPATIBLE]
+        never = unfit & (inside | added | sum(classes[each] for each in with_any))
+        older = _older(nodes._replace(fit=fit & ~inside), facts, names, rising)
+        clauses = [(*versions, *older)]
+        if never:
+            clauses.append(distinguishing(nodes._replace(unfit=never), facts, (), rising))
+    return tuple(each for each in clauses if each and () not in each)
 
 
-def _find_regions(key: _Key) -> list[LabelConstraint]:
-    """Return for each subject the nodes that satisfy the constraints. It depends on kinds of nodes only."""
-    policy, requirements, nodes, or_unknown = key
-    constraints = [
-        each
-        for check in CHECKS
-        for each in check.constraints(policy, requirements, list(nodes), or_unknown=or_unknown)
-    ]
-    # Separately, because the alternatives of driver and GPU multiply.
-    return [
-        reduce(both, (each.labels for each in constraints if each.subject is subject), EVERYWHERE)
-        for subject in Subject
-    ]
+def _with_driver(node: NodeCapabilities, cuda: tuple[int, int] | None) -> NodeCapabilities:
+    """Return a node with a driver of this CUDA version, if its own is older or unknown."""
+    if cuda is None or (node.cuda and node.cuda >= cuda):
+        return node
+    return _with_cuda(node, cuda)
 
 
-_regions = bounded_cache(_find_regions, _REMEMBERED, lambda key: key[1].length <= _LONGEST)
+def _newest_needed(
+    policy: SharingPolicy, requirements: GpuRequirements, fitting: Iterable[NodeCapabilities]
+) -> tuple[int, int] | None:
+    """Return the CUDA version of a driver that is new enough; None if none is required."""
+    need = requirements.cuda
+    limits = [each for each in requirements.driver_constraints if each.certain]
+    versions = [need.version if need and need.certain else None, policy.min_cuda]
+    versions += [each.native for each in limits]
+    required = [(each[0], each[1]) for each in versions if each]
+    if not required and limits:
+        required = [min(present)] if (present := [each.cuda for each in fitting if each.cuda]) else []
+    return max(required, default=None)
+
+
+def _lowest_drivers(
+    newest: tuple[int, int],
+    fitting: Sequence[NodeCapabilities],
+    others: Iterable[NodeCapabilities],
+    judge: Judge,
+) -> VersionRange | None:
+    """Return the CUDA versions of drivers that are enough for the GPUs for which the newest one is.
+
+    None if it is for none, but others are.
+    """
+    older = (each for each in others if each.cuda and each.cuda < newest)
+    barrier = max((each.cuda or newest for each in older if judge.fits_with(each, newest)), default=(0, 0))
+    kinds = dict.fromkeys(map(_with_cuda, (*fitting, *others)))
+    gpus = [each for each in kinds if judge.fits_with(each, newest)]
+    if not gpus:
+        return None if fitting else VersionRange(newest)
+    lowest = newest
+    for cuda in (each for each in known_cudas() if barrier < each < newest):
+        levels = [judge.answer(_with_cuda(each, cuda)) for each in gpus]
+        if Level.INCOMPATIBLE in levels:
+            break
+        if max(levels) <= judge.worst:
+            lowest = cuda
+    next_major = (newest[0] + 1, 0)
+    later = any(judge.fits_with(each, next_major) for each in gpus)
+    return VersionRange(lowest, None if later else next_major)
+
+
+@lru_cache(maxsize=_REMEMBERED)
+def _with_cuda(node: NodeCapabilities, cuda: tuple[int, int] | None = None) -> NodeCapabilities:
+    """Return a node with a driver of which only the CUDA version is known, if that is."""
+    return replace(node, cuda=cuda, driver=None, former_driver=False)
+
+
+def _older(
+    nodes: Split, facts: Sequence[Sequence[str]], names: LabelNames, rising: Mapping[str, int]
+) -> Clause:
+    """Return terms for nodes with older drivers, by branch and GPU, and for those of unknown drivers."""
+    inventory = nodes.inventory
+    drivers, cudas = (
+        inventory.families_present(each, inventory.everything) for each in (names.driver, names.cuda)
+    )
+    labelled = nodes.fit & sum(carrying for _, carrying in cudas)
+    needed = {*(family.key for family, _ in (*drivers[:1], *cudas[:1])), *names.product}
+    missing = {family.key for family, _ in cudas}
+    return (
+        *distinguishing(nodes._replace(fit=labelled), facts, needed, rising),
+        *distinguishing(nodes._replace(fit=nodes.fit ^ labelled), facts, missing, rising),
+    )
+
+
+def _ordered(
+    names: LabelNames,
+    inventory: Inventory,
+    example: NodeCapabilities,
+    others: Iterable[NodeCapabilities],
+    judge: Judge,
+) -> list[list[str]]:
+    """Return the labels of all facts, those to leave out first: of drivers, which change.
+
+    The last ones are those that alone exclude a node. example: of those that fit.
+    """
+    facts: dict[str, Iterable[Iterable[str]]] = {
+        "runtime": [names.runtime_mode, names.toolkit_version],
+        "architecture": [names.architecture],
+        "mig_strategy": [names.mig_strategy],
+        "mig_devices": [sorted(filter(names.is_of_mig, inventory.labels))],
+        "sharing_strategy": [names.sharing_strategy],
+        "device_mode": [names.device_mode],
+        "memory_mib": [names.memory],
+        "product": [names.product],
+        "compute_capability": _parts(names.compute_capability),
+    }
+    values = {fact: dict.fromkeys(getattr(each, fact) for each in others) for fact in facts}
+
+    def excludes(fact: str) -> bool:
+        return any(not judge.fits(replace(example, **{fact: value})) for value in values[fact])
+
+    ordered: list[Iterable[str]] = [*_parts(names.driver), *_parts(names.cuda)]
+    for fact in sorted(facts, key=excludes):
+        ordered += facts[fact]
+    return [[key for key in keys if inventory.labels.having(key)] for keys in ordered]
+
+
+def _rising(names: LabelNames, example: NodeCapabilities, judge: Judge) -> dict[str, int]:
+    """Return the labels of numbers of which any greater one fits, too, each with the least known to fit."""
+    rising: dict[str, int] = {}
+    if judge.fits(replace(example, memory_mib=MAX_MEMORY_MIB)):
+        rising |= dict.fromkeys(names.memory, MAX_MEMORY_MIB)
+    if judge.fits(replace(example, compute_capability=_GREATEST_COMPUTE)):
+        major = (example.gpu_capability or _GREATEST_COMPUTE)[0]
+        while major > 1 and judge.fits(replace(example, compute_capability=(major - 1, 0))):
+            major -= 1
+        rising |= {each.key: major for each in names.compute_capability if not each.whole}
+    return rising
+
+
+def _parts(families: Iterable[LabelFamily]) -> list[tuple[str, ...]]:
+    """Return the labels of each family, the last part of a version first."""
+    return [family.keys[::-1] for family in families]
+
+
+def _driver_labels(names: LabelNames) -> frozenset[str]:
+    return frozenset(key for family in (*names.driver, *names.cuda) for key in family.keys)
+
+
+def _as_created(at: int, node: NodeCapabilities, inventory: Inventory, names: LabelNames) -> dict[str, Any]:
+    """Return a node with the labels that report what it is, of those that present nodes have."""
+    labels: dict[str, str] = {}
+    for families, version in ((names.cuda, node.cuda), (names.compute_capability, node.gpu_capability)):
+        present = inventory.families_present(families, inventory.everything)
+        for family, _ in present[:1] if version else ():
+            parts = [str(part) for part in version or ()]
+            labels |= zip(family.keys, [".".join(parts)] if family.whole else parts, strict=False)
+    texts = (
+        (names.product, node.product),
+        (names.memory, node.gpu_memory_mib),
+        (names.architecture, node.architecture),
+        (names.sharing_strategy, node.sharing_strategy),
+        (names.device_mode, node.device_mode),
+    )
+    labels |= {keys[0]: str(text) for keys, text in texts if text and keys}
+    return {"kind": "Node", "metadata": {"name": f"//{at}", "labels": labels}}
 
 
 def stable(

@@ -222,15 +222,11 @@ def branch_of_cuda(cuda: tuple[int, int]) -> int | None:
     return found[0] if len(found) == 1 else None
 
 
-def cudas_of_branches(first: int, end: int | None) -> tuple[CudaVersion, CudaVersion | None] | None:
-    """Return the CUDA API versions of the driver branches from first to before end, as a range.
-
-    end: None: all later branches. The range ends before the version of the next branch. None: there is none.
-    """
-    known = sorted((branch, fact.value) for branch, fact in _branches().items() if fact.certain)
-    inside = [cuda for branch, cuda in known if branch >= first and (end is None or branch < end)]
-    after = [cuda for branch, cuda in known if end is not None and branch >= end]
-    return (inside[0] if first else CudaVersion(0, 0), after[0] if after else None) if inside else None
+@cache
+def known_cudas() -> tuple[CudaVersion, ...]:
+    """Return the CUDA API versions of one driver branch each, the newest first."""
+    versions = sorted({fact.value for fact in _branches().values()}, reverse=True)
+    return tuple(each for each in versions if branch_of_cuda(each) is not None)
 
 
 @dataclass(frozen=True, slots=True)

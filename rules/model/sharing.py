@@ -91,10 +91,6 @@ class SharingPolicy:
             return node.runtime.in_mode(self.runtime_mode, _IN_RULE)
         return node.runtime
 
-    def oldest_driver(self, need: CudaRequirement) -> CudaVersion:
-        """Return the lowest CUDA version of a driver that the rule accepts, unless cuda-compat helps."""
-        return need.version if self.minor_versions is Level.INCOMPATIBLE else oldest_of_major(need)
-
 
 def oldest_of_major(need: CudaRequirement) -> CudaVersion:
     """Return the lowest CUDA version of a driver that NVIDIA supports within the major version."""

@@ -221,9 +221,9 @@ class Inventory:
         return self.everything & ~self.labels.having(_NOT_READY)
 
     @property
-    def has_devices(self) -> bool:
-        """Whether devices of DRA say something of the GPUs of some node, which labels may not say."""
-        return bool(self.labels.having(_DEVICES))
+    def reporting_devices(self) -> int:
+        """The nodes of whose GPUs devices of DRA say something, which labels may not say."""
+        return self.labels.having(_DEVICES)
 
     @property
     def not_ready(self) -> int:

@@ -8,10 +8,12 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rules.affinity.classes import MOST_TERMS, Split, distinguishing
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
 from rules.affinity.version_range import VersionRange
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
+from rules.nodes.node_selector import admitted
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES
 
@@ -117,3 +119,27 @@ def test_no_node_satisfies_two_terms_of_a_version(
 
     for node in cluster:
         assert sum(reference.term_matches(node, each["preference"]) for each in preferred) <= 1
+
+
+KINDS = st.fixed_dictionaries({}, optional={key: st.sampled_from(["1", "2", "x"]) for key in "abcd"})
+
+
+@settings(max_examples=3 * EXAMPLES)
+@given(st.lists(st.tuples(KINDS, st.booleans()), min_size=1, max_size=12), st.sampled_from(["", "b", "d"]))
+def test_terms_of_labels_admit_the_nodes_that_fit_and_no_other_that_labels_distinguish(
+    kinds: list[tuple[dict[str, str], bool]], rising: str
+) -> None:
+    """Also where one label is a number with a lower bound; the number of terms is bounded."""
+    nodes = [{"metadata": {"name": f"n{at}", "labels": labels}} for at, (labels, _) in enumerate(kinds)]
+    fit, unfit = (
+        sum(1 << at for at, (_, fits) in enumerate(kinds) if fits is each) for each in (True, False)
+    )
+    inventory = inventory_of(nodes)
+    terms = distinguishing(Split(inventory, fit, unfit), [["b", "a"], ["c"], ["d"]], (), {rising: 1})
+
+    fitting = [labels for labels, fits in kinds if fits]
+    expected = [at for at, (labels, fits) in enumerate(kinds) if not fits and labels in fitting]
+    reached = admitted(inventory, terms)
+    assert fit == fit & reached
+    assert expected == [at for at in range(len(kinds)) if unfit & reached & 1 << at]
+    assert len(terms) <= MOST_TERMS

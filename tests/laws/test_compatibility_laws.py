@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from rules.cuda.tables import branch_of_cuda, cuda_of_branch
@@ -452,3 +452,25 @@ def test_affinity_admits_exactly_the_nodes_on_which_a_known_image_would_be_admit
     document = pod(container(ONE, ONE, image=image))
 
     assert_best_nodes(policy(compatibility_rule(**rule)), cluster, document, exact_if_unknown=False)
+
+
+of_one_product = st.lists(
+    st.tuples(st.sampled_from(sorted(DRIVERS)), st.sampled_from(PRODUCTS[:4])), min_size=2, max_size=6
+)
+
+
+@settings(max_examples=4 * EXAMPLES)
+@given(of_one_product, st.sampled_from(IMAGES))
+def test_a_pod_that_waits_may_use_each_node_that_gets_a_new_driver_and_fits_then(
+    kinds: list[tuple[str, str]], image: str
+) -> None:
+    """While drivers are replaced one node after the other, it keeps the affinity of before."""
+    document = pod(container(ONE, ONE, image=image))
+    cluster = named([of_machine(driver, product, "amd64", set()) for driver, product in kinds])
+    decision, result = settled(shipped(), cluster, document)
+    assume(decision.allowed and not decision.warnings)
+    upgraded = named([of_machine("580.65.06", product, "amd64", set()) for _, product in kinds])
+
+    for node in upgraded:
+        if level_on(shipped(), node, document) == 0:
+            assert reference.may_go(node, result["spec"])

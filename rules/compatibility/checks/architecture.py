@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar
 
-from rules.affinity.label_constraints import PLATFORM
-from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import gpu_model
 from rules.model.check_result import CheckResult, Level, capped
@@ -48,23 +47,6 @@ class ArchitectureCheck(Check):
             names=names,
         )
         yield CheckResult(level, reason, remedy, origin=found.origin)
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the architectures of the image, if the cluster has a node of another one."""
-        del or_unknown
-        found = requirements.platforms
-        if found is None or capped(policy.checks.architecture, certain=found.certain) < Level.INCOMPATIBLE:
-            return
-        present = {node.architecture for node in nodes if node.architecture}
-        if not present <= found.architectures:
-            yield Constraint(Subject.PLATFORM, [{PLATFORM: found.architectures}, {PLATFORM: None}])
 
 
 def _by_product(node: NodeCapabilities) -> str | None:

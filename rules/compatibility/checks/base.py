@@ -3,39 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from enum import Enum
 from typing import ClassVar, Final, NamedTuple
 
-from rules.affinity.label_constraints import LabelConstraint
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_selector import Clause
 from rules.text.paths import Path
 
 # The keys of a CompatibilityRule that decide what NVIDIA supports with limits, or some virtualisations do.
 MINOR_SETTING: Final = "minorVersionCompatibility"
 MAJOR_SETTING: Final = "majorVersionMismatch"
-
-
-class Subject(Enum):
-    """What a constraint is about. Constraints of one subject become one clause of node affinity."""
-
-    DRIVER = 1
-    GPU = 2
-    DRIVER_SUPPORT = 3  # of a GPU by its driver
-    PLATFORM = 4
-    MEMORY = 5
-
-
-class Constraint(NamedTuple):
-    """A constraint on the labels of a node, for required node affinity."""
-
-    subject: Subject
-    labels: LabelConstraint
 
 
 class ContainerFinding(NamedTuple):
@@ -71,34 +50,4 @@ class Check:
     ) -> Iterable[CheckResult]:
         """Return the results on a node; none if it is compatible."""
         del policy, requirements, node
-        return ()
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterable[Constraint]:
-        """Return constraints that compatible nodes satisfy. nodes: the distinct capabilities in the cluster.
-
-        or_unknown: nodes that may be compatible satisfy them too.
-        """
-        del policy, requirements, nodes, or_unknown
-        return ()
-
-    def clauses(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        inventory: Inventory,
-        *,
-        or_unknown: bool,
-    ) -> Iterable[Clause]:
-        """Return clauses that compatible nodes satisfy, about labels that no constraint has.
-
-        or_unknown: as in `constraints`.
-        """
-        del policy, requirements, inventory, or_unknown
         return ()

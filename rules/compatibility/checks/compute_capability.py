@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rules.affinity.label_constraints import ARCH
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks.base import Check, Constraint, Subject
-from rules.cuda.image_catalog import BuiltFor
+from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy
-from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
 
@@ -59,26 +55,6 @@ class ComputeCapabilityCheck(Check):
         if not denied:
             yield from _missing_code(requirements, gpu)
 
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the GPUs that meet what flags and image require."""
-        del policy
-        minima = [need.minimum for need in requirements.compute if need.asked and need.certain]
-        if minima:
-            missing = [{ARCH: None}] if or_unknown else []
-            yield Constraint(Subject.GPU, [{ARCH: VersionRange(max(minima))}, *missing])
-        for floor in _floors(requirements):
-            # Every image has a floor; few clusters have a GPU below it.
-            gpus = (node.gpu_capability for node in nodes)
-            if any(gpu is not None and not any(gpu in each for each in floor) for gpu in gpus):
-                yield Constraint(Subject.GPU, [*({ARCH: each} for each in floor), {ARCH: None}])
-
 
 def newer_gpu(minimum: MajorMinor) -> Message:
     """Return the fix for a GPU that is too old."""
@@ -106,23 +82,3 @@ def _way_out(need: ComputeRequirement) -> Message:
     if not need.way_out:
         return newer
     return Message("{way_out}, or {newer}", way_out=need.way_out, newer=newer)
-
-
-def _floors(requirements: GpuRequirements) -> Iterator[list[VersionRange]]:
-    """Yield the compute capabilities that the image has code for, if that is certain."""
-    floors = [need.minimum for need in requirements.compute if need.certain and not need.asked]
-    if floors:
-        yield [VersionRange(max(floors))]
-    if requirements.built_for and requirements.built_for.certain:
-        yield _of_code(requirements.built_for)
-
-
-def _of_code(built_for: BuiltFor) -> list[VersionRange]:
-    """Return the compute capabilities that run code for others: of the same major, from the first on."""
-    if built_for.ptx is None:
-        return [VersionRange(min(built_for.capabilities))]
-    first: dict[int, Version] = {}
-    for capability in sorted(built_for.capabilities):
-        first.setdefault(capability.major, capability)
-    ranges = [VersionRange.same_major(each) for each in first.values()]
-    return [*ranges[:-1], VersionRange(ranges[-1].at_least)] if built_for.ptx else ranges

@@ -10,20 +10,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rules.affinity.label_constraints import (
-    CUDA,
-    DRIVER,
-    EVERYWHERE,
-    LabelConstraint,
-    both,
-    like,
-)
-from rules.affinity.version_range import VersionRange, without_trailing_zeros
-from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check, Constraint, Subject
+from rules.compatibility.checks.base import MAJOR_SETTING, MINOR_SETTING, Check
 from rules.compatibility.checks.nvidia_require import (
     host_of,
-    is_enforced,
-    is_excluded,
     newer_driver,
     not_started,
     refusal,
@@ -32,9 +21,9 @@ from rules.compatibility.checks.nvidia_require import (
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.nvidia_require import REQUIRE_CUDA
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
-from rules.cuda.tables import forward_compatible, forward_once_listed, gpu_model, minor_version_floor
-from rules.cuda.versions import CudaVersion, DriverVersion
-from rules.model.check_result import CheckResult, Level, level_of, unknown, unmet
+from rules.cuda.tables import forward_compatible, forward_once_listed, gpu_model
+from rules.cuda.versions import CudaVersion
+from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy, oldest_of_major
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
@@ -95,38 +84,6 @@ class DriverCheck(Check):
         elif driver.major - need.version.major > STABLE_MAJORS:
             reason = Message("the driver's CUDA {driver} is more than one major version newer", driver=driver)
             yield CheckResult(Level.UNSTABLE, reason, warns=policy.warns_of_newer_majors)
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the drivers that run the container; older ones as they are in the cluster."""
-        need = requirements.cuda
-        if need is None or not need.certain:
-            return
-        missing: LabelConstraint = [{CUDA: None}] if or_unknown else []
-        found = EVERYWHERE
-        major = policy.driver_major(need) if policy.major_versions is Level.INCOMPATIBLE else None
-        if major is not None:
-            found = [{CUDA: VersionRange((major, 0), (major + 1, 0))}, *missing]
-        worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
-        older = [node for node in nodes if node.cuda is not None and node.cuda < need.version]
-        fit = [node for node in older if level_of(self.on_node(policy, requirements, node)) <= worst]
-        unfit = [node for node in older if node not in fit]
-        fit = [node for node in fit if not is_excluded(policy, requirements, node, or_unknown=or_unknown)]
-        minors = _minors(need)
-        drivers: LabelConstraint = [{CUDA: VersionRange(need.version)}]
-        if _all_minor_versions_fit(policy, requirements, unfit, nodes, or_unknown=or_unknown):
-            fit = [node for node in fit if node.cuda is not None and node.cuda not in minors]
-            drivers = _minor_versions(need, nodes)
-        drivers = [*drivers, *like(fit, unfit)]
-        found = both(found, [*drivers, *missing])
-        if found is not EVERYWHERE:
-            yield Constraint(Subject.DRIVER, found)
 
 
 class _Libraries(NamedTuple):
@@ -373,48 +330,3 @@ def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersi
     remedy = Message("use an image with {other}, or whole GPUs", other=other)
     level = min(policy.major_versions, unmet(certain=need.certain))
     return CheckResult(level, reason, remedy, origin=need.origin, setting=MAJOR_SETTING)
-
-
-def _minors(need: CudaRequirement) -> VersionRange:
-    """Return the CUDA versions of older drivers of the container's major version."""
-    return VersionRange(oldest_of_major(need), need.version)
-
-
-def _all_minor_versions_fit(
-    policy: SharingPolicy,
-    requirements: GpuRequirements,
-    unfit: list[NodeCapabilities],
-    nodes: list[NodeCapabilities],
-    *,
-    or_unknown: bool,
-) -> bool:
-    """Return whether all older drivers of the container's major version fit, as far as it is known.
-
-    The rule or the image must admit them. unfit: the older drivers of nodes that do not fit; those that a
-    constraint of NvidiaRequireCheck excludes do not count.
-    """
-    of_image = any(not each.declared for each in requirements.driver_constraints)
-    admitted = of_image and is_enforced(policy, requirements, nodes, or_unknown=or_unknown)
-    minors = _minors(requirements.cuda) if requirements.cuda else VersionRange()
-    return (admitted or policy.minor_versions is not Level.INCOMPATIBLE) and all(
-        node.cuda is None
-        or node.cuda not in minors
-        or not above_floor(node)
-        or is_excluded(policy, requirements, node, or_unknown=or_unknown)
-        for node in unfit
-    )
-
-
-def _minor_versions(need: CudaRequirement, nodes: list[NodeCapabilities]) -> LabelConstraint:
-    """Return the drivers of the container's CUDA version and newer, and older ones of its major version."""
-    minors, fact = _minors(need), minor_version_floor(need.version.major)
-    floor = VersionRange(without_trailing_zeros(fact.value.numbers)) if fact else VersionRange()
-    lower = [node for node in nodes if node.cuda is not None and node.cuda in minors]
-    drivers = (DriverVersion.parse(node.driver or "") for node in lower)
-    if all(driver is None or driver.numbers in floor for driver in drivers):
-        return [{CUDA: VersionRange(minors.at_least)}]
-    return [
-        {CUDA: VersionRange(need.version)},
-        {CUDA: minors, DRIVER: floor},
-        {CUDA: minors, DRIVER: None},
-    ]

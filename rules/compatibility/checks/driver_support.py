@@ -7,11 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rules.affinity.label_constraints import ARCH, CUDA, DRIVER, LabelConstraint
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import LastBranch, cudas_of_branches, gpu_model, last_branch_of, last_branches
+from rules.cuda.tables import LastBranch, gpu_model, last_branch_of
 from rules.cuda.versions import ComputeCapability
 from rules.model.check_result import CheckResult, unmet
 from rules.model.sharing import SharingPolicy
@@ -29,21 +27,6 @@ class DriverSupportCheck(Check):
         del policy, requirements
         if result := unsupported_gpu(node):
             yield result
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield newer GPUs or older drivers, if the cluster has a node whose driver ignores its GPU."""
-        del policy, requirements, or_unknown
-        for fact in last_branches():
-            last = fact.value
-            if fact.certain and any(_is_ignored(node, last) for node in nodes):
-                yield Constraint(Subject.DRIVER_SUPPORT, _supported(last, nodes))
 
 
 def unsupported_gpu(node: NodeCapabilities) -> CheckResult | None:
@@ -69,20 +52,3 @@ def unsupported_gpu(node: NodeCapabilities) -> CheckResult | None:
 def _is_ignored(node: NodeCapabilities, last: LastBranch) -> bool:
     gpu, branch = node.gpu_capability, branch_of(node)
     return gpu is not None and gpu < last.below and branch is not None and branch > last.branch
-
-
-def _supported(last: LastBranch, nodes: list[NodeCapabilities]) -> LabelConstraint:
-    """Return newer or unknown GPUs, and for others older or unknown drivers, as far as nodes have them."""
-    found: LabelConstraint = [{ARCH: VersionRange(last.below)}]
-    if any(node.gpu_capability is None for node in nodes):
-        found.append({ARCH: None})
-    old = [node for node in nodes if node.gpu_capability and node.gpu_capability < last.below]
-    if any(node.driver for node in old):
-        found.append({DRIVER: VersionRange((0,), (last.branch + 1, 0))})
-    if any(node.cuda and not node.driver for node in old) and (
-        cudas := cudas_of_branches(0, last.branch + 1)
-    ):
-        found.append({DRIVER: None, CUDA: VersionRange(*cudas)})
-    if any(not (node.cuda or node.driver) for node in old):
-        found.append({DRIVER: None, CUDA: None})
-    return found

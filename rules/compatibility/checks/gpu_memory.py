@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from rules.affinity.label_constraints import MEMORY, LabelConstraint
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks.base import Check, Constraint, ContainerFinding, Subject
+from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
 from rules.cuda.tables import gpu_model
@@ -105,21 +103,6 @@ class GpuMemoryCheck(Check):
             remedy = Message("use a GPU with {mib} of memory or more", mib=shown(need.mib))
             level = capped(setting, certain=certain)
             yield CheckResult(level, reason, remedy, origin=_origin(need))
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the least memory of a GPU."""
-        del nodes
-        need = requirements.memory
-        if need and policy.checks.gpu_memory is Level.INCOMPATIBLE and not policy.virtual:
-            missing: LabelConstraint = [{MEMORY: None}] if or_unknown else []
-            yield Constraint(Subject.MEMORY, [{MEMORY: VersionRange((need.mib, 0))}, *missing])
 
 
 def _origin(need: MemoryRequirement) -> Message:

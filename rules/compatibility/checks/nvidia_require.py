@@ -5,51 +5,25 @@ Only its legacy mode evaluates them; see docs/compatibility.md.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import Final
 
-from rules.affinity.label_constraints import (
-    ARCH,
-    CUDA,
-    DRIVER,
-    EVERYWHERE,
-    PLATFORM,
-    PRODUCT,
-    Conjunction,
-    LabelConstraint,
-    both,
-    like,
-    shortened,
-)
-from rules.affinity.version_range import VersionRange, without_trailing_zeros
-from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.checks.base import Check
 from rules.cuda.image_catalog import StartConstraint
-from rules.cuda.nvidia_require import Constraint as Requirement
-from rules.cuda.nvidia_require import Factor, Host, held
+from rules.cuda.nvidia_require import Host, held
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import cudas_of_branches, gpu_model
+from rules.cuda.tables import gpu_model
 from rules.cuda.versions import MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown
 from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
-from rules.nodes.label_families import Version
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
-from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message
 
-# Parts of a version that labels have.
-_PARTS: Final = {CUDA: 2, DRIVER: 3, ARCH: 2}
 _BRAND: Final = "brand"
 # Kinds of nodes of a cluster, with its pools; the drivers that values of images admit for a brand, 1 KB each.
 _MOST_HOSTS: Final = 1024
-_MOST_ADMITTING: Final = 4096
-# The modes in which nodes must satisfy the variables to be compatible; or_unknown: to be not incompatible.
-_ENFORCING: Final = {
-    False: frozenset({RuntimeMode.LEGACY, RuntimeMode.UNKNOWN}),
-    True: frozenset({RuntimeMode.LEGACY}),
-}
 _NO_TEXT: Final = Message()
 _INSPECT: Final = Message("read the image: gpugate image inspect IMAGE -o rule")
 _FACTS: Final = {
@@ -90,59 +64,6 @@ class NvidiaRequireCheck(Check):
             yield CheckResult(Level.UNKNOWN, reason, _way_out(first, host), origin=first.origin)
         elif undecided := next((each for holds, each in known if holds is None), None):
             yield _undecided(undecided, host, has_product=bool(node.product))
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the nodes on which each variable is satisfied; or_unknown: or not known to be unsatisfied.
-
-        And those whose container runtime does not evaluate the variables, or, if unknown, may not.
-        """
-        if not requirements.constraints or not is_enforced(
-            policy, requirements, nodes, or_unknown=or_unknown
-        ):
-            return
-        modes = _ENFORCING[or_unknown]
-        others = [node for node in nodes if policy.runtime(requirements, node).mode not in modes]
-        present = {host_of(node).architecture for node in nodes}
-        for each in requirements.constraints:
-            if not each.certain or (each.architecture and each.architecture not in present):
-                continue
-            satisfied = satisfying(each, nodes, or_unknown=or_unknown)
-            if each.architecture and len(present) > 1:
-                elsewhere: LabelConstraint = [{PLATFORM: frozenset(present - {each.architecture})}]
-                satisfied = [*both(satisfied, [{PLATFORM: frozenset({each.architecture})}]), *elsewhere]
-            yield Constraint(Subject.DRIVER, shortened([*satisfied, *like(others)]) if others else satisfied)
-
-
-def is_enforced(
-    policy: SharingPolicy,
-    requirements: GpuRequirements,
-    nodes: Iterable[NodeCapabilities],
-    *,
-    or_unknown: bool,
-) -> bool:
-    """Return whether some of these nodes, or nodes in general, must satisfy NVIDIA_REQUIRE_*.
-
-    or_unknown: must certainly; otherwise it is enough that they may have to.
-    """
-    modes = {policy.runtime(requirements, node).mode for node in nodes}
-    return not _ENFORCING[or_unknown].isdisjoint(
-        modes or {policy.runtime(requirements, NodeCapabilities()).mode}
-    )
-
-
-def is_excluded(
-    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities, *, or_unknown: bool
-) -> bool:
-    """Return whether a constraint of NvidiaRequireCheck excludes a node because of its driver."""
-    enforced = policy.runtime(requirements, node).mode in _ENFORCING[or_unknown]
-    return enforced and bool(refusal(requirements, node))
 
 
 def refusal(requirements: GpuRequirements, node: NodeCapabilities) -> StartConstraint | None:
@@ -187,58 +108,6 @@ def host_of(node: NodeCapabilities) -> Host:
 def newer_driver(cuda: MajorMinor) -> Message:
     """Return the fix for a driver that is too old."""
     return Message("a driver with CUDA {cuda} or newer", cuda=cuda)
-
-
-def satisfying(
-    constraint: StartConstraint,
-    nodes: Iterable[NodeCapabilities],
-    *,
-    or_unknown: bool = False,
-) -> LabelConstraint:
-    """Return the nodes that satisfy the newest value of a constraint.
-
-    No label has the brand, so the products in the cluster stand for it. or_unknown: or that may satisfy one,
-    of any build of the image.
-    """
-    builds = constraint.builds if or_unknown else constraint.builds[:1]
-    if or_unknown and not (constraint.complete and constraint.certain):
-        return EVERYWHERE
-    conjunctions = [*_admitting((builds, None, or_unknown))]
-    products: defaultdict[tuple[str, ...], set[str]] = defaultdict(set)
-    for node in nodes:
-        if node.product:
-            products[host_of(node).brands].add(node.product)
-    for brands, names in products.items():
-        product: LabelConstraint = [{PRODUCT: frozenset(names)}]
-        branded = [_admitting((builds, brand, or_unknown)) for brand in brands]
-        if or_unknown:  # any of the brands may be the one
-            branded = [[conjunction for each in branded for conjunction in each]]
-        if brands:
-            for each in branded:
-                product = both(product, each)
-            conjunctions += product
-    if or_unknown:
-        unbranded = _admitting((builds, "", or_unknown))
-        unknown_brand = [{PRODUCT: frozenset(products[()])}] if products[()] else []
-        conjunctions += both(unbranded, [*unknown_brand, {PRODUCT: None}])
-    return shortened(conjunctions)
-
-
-def _find_admitting(key: tuple[tuple[Requirement, ...], str | None, bool]) -> LabelConstraint:
-    """Return the nodes that satisfy the groups of one of some values for a brand; see `of_brand`."""
-    builds, brand, or_unknown = key
-    conjunctions: list[Conjunction] = []
-    for group in dict.fromkeys(group for build in builds for group in build.of_brand(brand)):
-        admitted: LabelConstraint = EVERYWHERE
-        for factor in group:
-            admitted = both(admitted, _of_factor(factor, or_unknown=or_unknown))
-        conjunctions += admitted
-    return shortened(conjunctions)
-
-
-_admitting = bounded_cache(
-    _find_admitting, _MOST_ADMITTING, lambda key: all(build.by_brand for build in key[0])
-)
 
 
 def _unsatisfied(constraint: StartConstraint, host: Host) -> CheckResult:
@@ -303,49 +172,3 @@ def _undecided(constraint: StartConstraint, host: Host, *, has_product: bool) ->
         why = Message("the image's value is not fully known")
     reason = Message("cannot determine whether {name} is satisfied: {why}", name=name, why=why)
     return CheckResult(unknown(certain=constraint.certain), reason, remedy)
-
-
-def _of_factor(factor: Factor, *, or_unknown: bool) -> LabelConstraint:
-    """Return the nodes that satisfy a condition; without a driver label, by the CUDA version."""
-    missing: LabelConstraint = [{factor.name: None}] if or_unknown else []
-    ranges = _ranges(factor)
-    found: LabelConstraint = [{factor.name: each} for each in ranges]
-    if factor.name == DRIVER:
-        cudas = (_cudas(each, partly=or_unknown) for each in ranges)
-        found += ({DRIVER: None, CUDA: each} for each in cudas if each)
-        missing = [{DRIVER: None, CUDA: None}] if or_unknown else []
-    return [*found, *missing]
-
-
-def _cudas(drivers: VersionRange, *, partly: bool) -> VersionRange | None:
-    """Return the CUDA versions whose driver branches are in a range; partly: or partly in it."""
-    first, *minor = drivers.at_least
-    end, *rest = drivers.below or (None,)
-    if partly and end is not None:
-        end += any(rest)
-    elif not partly:
-        first += any(minor)
-    cudas = cudas_of_branches(first, end)
-    return VersionRange(*cudas) if cudas else None
-
-
-def _ranges(factor: Factor) -> list[VersionRange]:
-    """Return the versions that satisfy a factor, in as many parts as labels have."""
-    parts, numbers = _PARTS[factor.name], factor.numbers or ()
-    here: Version = (*numbers, *(0,) * parts)[:parts]
-    after = (*here[:-1], here[-1] + 1)
-    # 12.4 is below 12.4.1, so that only 12.5 satisfies >=12.4.1.
-    least = after if any(numbers[parts:]) else here
-    end = without_trailing_zeros
-    match factor.operator:
-        case ">=":
-            return [VersionRange(end(least))]
-        case ">":
-            return [VersionRange(end(after))]
-        case "<":
-            return [VersionRange(below=end(least))]
-        case "<=":
-            return [VersionRange(below=end(after))]
-        case "=":
-            return [VersionRange(end(least), end(after))]
-    return [VersionRange(below=end(least)), VersionRange(end(after))]

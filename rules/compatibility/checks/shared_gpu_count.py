@@ -11,15 +11,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import ClassVar, Final
 
-from rules.affinity.label_constraints import not_labelled
 from rules.compatibility.checks.base import Check
 from rules.compatibility.result import ExcessiveRequest
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_selector import Clause
 from rules.text.i18n import Message
 
 _SETTING: Final = "checks.sharedGpuCount"
@@ -57,24 +54,6 @@ class SharedGpuCountCheck(Check):
         remedy = Message("request 1 {resource}, or use nodes whose GPUs are not shared", resource=resource)
         level = min(level, policy.checks.shared_gpu_count)
         yield CheckResult(level, reason, remedy, origin=origin, setting=_SETTING)
-
-    def clauses(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        inventory: Inventory,
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Clause]:
-        """Yield that a node has no label of shared GPUs; or_unknown: none of MPS."""
-        if not _applies(policy, requirements) or policy.checks.shared_gpu_count is not Level.INCOMPATIBLE:
-            return
-        names = policy.labels
-        excluded = [_MPS] if or_unknown else [_MPS, _TIME_SLICING]
-        yield not_labelled(names.sharing_strategy, excluded, inventory)
-        if not or_unknown:
-            products = {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
-            yield not_labelled(names.product, filter(_is_shared, products), inventory)
 
 
 def _applies(policy: SharingPolicy, requirements: GpuRequirements) -> bool:

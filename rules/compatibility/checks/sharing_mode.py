@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from rules.affinity.label_constraints import ARCH, CUDA, LabelConstraint, not_labelled
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks.base import Check, Constraint, Subject
+from rules.compatibility.checks.base import Check
 from rules.compatibility.checks.compute_capability import MISSING_COMPUTE, newer_gpu
 from rules.compatibility.checks.driver import MISSING_CUDA
 from rules.compatibility.checks.nvidia_require import newer_driver
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
-from rules.nodes.inventory import Inventory
-from rules.nodes.node_capabilities import DEVICE_MODES, NodeCapabilities, is_slice
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
 
 _CUDA: Final = Message("driver CUDA")
@@ -58,43 +54,4 @@ class SharingModeCheck(Check):
                 Message("its GPUs are partitioned with MIG"),
                 Message("use a node whose GPUs are not partitioned"),
                 origin=Message("this way of sharing does not support MIG"),
-            )
-
-    def constraints(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        nodes: list[NodeCapabilities],
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Constraint]:
-        """Yield the lowest driver and GPU of this way of sharing."""
-        del requirements, nodes
-        for subject, fact, minimum in (
-            (Subject.DRIVER, CUDA, policy.min_cuda),
-            (Subject.GPU, ARCH, policy.min_compute),
-        ):
-            if minimum:
-                missing: LabelConstraint = [{fact: None}] if or_unknown else []
-                yield Constraint(subject, [{fact: VersionRange(minimum)}, *missing])
-
-    def clauses(
-        self,
-        policy: SharingPolicy,
-        requirements: GpuRequirements,
-        inventory: Inventory,
-        *,
-        or_unknown: bool,
-    ) -> Iterator[Clause]:
-        """Yield that a node has no label of another device mode, and none of MIG slices."""
-        del requirements, or_unknown
-        names = policy.labels
-        if policy.device_mode:
-            yield not_labelled(names.device_mode, DEVICE_MODES - {policy.device_mode}, inventory)
-        if not policy.mig:
-            products = {str(text) for key in names.product for text, _ in inventory.labels.values(key)}
-            yield not_labelled(names.product, filter(is_slice, products), inventory)
-            yield from (
-                ((MatchExpression(EXPRESSIONS, key, "DoesNotExist"),),)
-                for key in sorted(filter(names.is_of_mig, inventory.labels))
             )

@@ -68,11 +68,6 @@ def test_a_version_range_becomes_a_few_terms(
     assert inject({}, cuda(at_least, below)) == expected
 
 
-def test_the_range_of_one_major_ends_at_the_next_major() -> None:
-    """For virtual GPUs, which need runtime and driver of one major."""
-    assert VersionRange.same_major((12, 4)) == VersionRange((12, 4), (13, 0))
-
-
 def test_each_label_family_constrains_only_the_nodes_that_carry_it() -> None:
     """A node with 11.8 in the first family is not admitted by the labels of a later one."""
     later = ("nvidia.com/cuda.runtime-version.major", "nvidia.com/cuda.runtime-version.minor")

@@ -198,9 +198,9 @@ def test_combinations_of_node_selector_terms_are_limited() -> None:
         "DRIVER": " ".join(f"driver>={each},driver<{each + 1}" for each in (470, 535, 550, 570)),
         "ARCH": "arch=7.0 arch=7.5 arch=8.0 arch=9.0",
     }
-    container["env"] = [
-        {"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()
-    ]
+    variables = [{"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()]
+    other = container | {"name": "other", "env": [*variables[:1], *variables[2:]]}
+    document["spec"]["containers"] = [container | {"env": variables}, other]
     handler = AdmissionHandler(
         Session().read_rules([]), inventory=inventory_of([node_of(at) for at in range(60)])
     )

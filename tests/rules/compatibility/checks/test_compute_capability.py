@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from rules.affinity.label_constraints import ARCH
-from rules.affinity.version_range import VersionRange
-from rules.compatibility.checks.base import Subject
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from tests.support.requirement_builders import capability, code_for, driver, gpu, minimum, needing, shown
+from tests.support.requirement_builders import code_for, driver, gpu, minimum, needing, shown
 
 NO_BINARY = "CUDA_ERROR_NO_BINARY_FOR_GPU (209)"
 
@@ -106,37 +103,3 @@ def test_uncertain_facts_are_warnings() -> None:
     )
 
     assert [Level.UNSTABLE] * 2 == [each.level for each in check(required, gpu("7.5"))]
-
-
-@pytest.mark.parametrize("or_unknown", [False, True])
-def test_affinity_requires_the_highest_minimum_that_the_pod_is_certain_of(or_unknown: bool) -> None:
-    """GPUs of unknown capability are admitted only if no other node is left."""
-    required = GpuRequirements(compute=(minimum("7.0"), minimum("8.0"), minimum("9.0", certain=False)))
-    (found,) = ComputeCapabilityCheck().constraints(SharingPolicy(), required, [], or_unknown=or_unknown)
-
-    unknown = [{ARCH: None}] if or_unknown else []
-    assert (Subject.GPU, [{ARCH: VersionRange((8, 0))}, *unknown]) == found
-
-
-def test_affinity_requires_the_code_of_the_image_only_if_a_gpu_lacks_it() -> None:
-    """Every image has a lowest capability; few clusters have a GPU below it."""
-    required = GpuRequirements(compute=(minimum("7.5", asked=False),), built_for=code_for("7.5"))
-
-    def constraints(*capabilities: str) -> list[object]:
-        nodes = [NodeCapabilities(compute_capability=capability(each)) for each in capabilities]
-        found = ComputeCapabilityCheck().constraints(SharingPolicy(), required, nodes, or_unknown=False)
-        return [each.labels for each in found]
-
-    assert [] == constraints("7.5")
-    assert [[{ARCH: VersionRange((7, 5), (8, 0))}, {ARCH: None}]] == constraints("7.5", "9.0")
-    assert 2 == len(constraints("7.0"))
-
-
-def test_affinity_does_not_require_uncertain_code() -> None:
-    """An unverified row of the catalogue excludes no node."""
-    required = GpuRequirements(
-        compute=(minimum("7.5", certain=False, asked=False),), built_for=code_for("7.5", certain=False)
-    )
-    nodes = [NodeCapabilities(compute_capability=capability("7.0"))]
-
-    assert [] == [*ComputeCapabilityCheck().constraints(SharingPolicy(), required, nodes, or_unknown=False)]

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
-from rules.affinity.label_constraints import CUDA, DRIVER, PRODUCT
-from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks.driver import DriverCheck, libraries
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
@@ -31,13 +28,6 @@ UNVERIFIED = requirements("tensorflow/tensorflow:2.15.0-gpu")  # CUDA 12.2, not 
 def check(policy: SharingPolicy, required: GpuRequirements, node: NodeCapabilities) -> list[CheckResult]:
     """Return the results of the check."""
     return [*DriverCheck().on_node(policy, required, node)]
-
-
-def admitted(policy: SharingPolicy, required: GpuRequirements, *, or_unknown: bool, **node: Any) -> Any:
-    """Return the labels that node affinity requires; node: capabilities of the only node."""
-    nodes = [NodeCapabilities(**node)]
-    found = DriverCheck().constraints(policy, required, nodes, or_unknown=or_unknown)
-    return [each.labels for each in found]
 
 
 @pytest.mark.parametrize("runtime", ["10.2", "11.8", "12.2", "12.10"])
@@ -150,12 +140,6 @@ def test_an_unverified_version_is_a_warning(
     assert [Level.UNSTABLE] == [each.level for each in check(policy, required, node)]
 
 
-@pytest.mark.parametrize("or_unknown", [False, True])
-def test_an_unverified_version_requires_no_affinity(or_unknown: bool) -> None:
-    """It excludes no node."""
-    assert [] == admitted(PHYSICAL, UNVERIFIED, or_unknown=or_unknown)
-
-
 # Virtual GPUs
 
 
@@ -177,24 +161,6 @@ def test_virtual_gpus_need_a_driver_of_the_major_of_the_runtime(
     assert major == policy.driver_major(required.cuda)
     expected = [] if major is None else [("majorVersionMismatch", "")]
     assert expected == [(each.setting, each.error) for each in check(policy, required, driver("13.0"))]
-
-
-@pytest.mark.parametrize(
-    ("cuda", "baseline", "drivers"),
-    [
-        ("12.2", CudaVersion(12, 4), VersionRange((12, 2), (13, 0))),
-        ("12", CudaVersion(12, 4), VersionRange((12, 0), (13, 0))),
-        ("12", CudaVersion(13, 0), VersionRange((13, 0), (14, 0))),
-        ("12.4", None, VersionRange((12, 4), (13, 0))),
-    ],
-)
-def test_affinity_of_virtual_gpus_admits_one_major_from_the_version_of_the_container_on(
-    cuda: str, baseline: CudaVersion | None, drivers: VersionRange
-) -> None:
-    """An older driver of that major is excluded, and so is a driver of the major below the baseline's."""
-    policy = SharingPolicy(virtual=True, baseline=baseline)
-
-    assert [[{CUDA: drivers}]] == admitted(policy, needing(cuda=cuda), or_unknown=False)
 
 
 # Minor version and forward compatibility
@@ -386,37 +352,3 @@ def test_cuda_compat_has_no_result_with_a_driver_that_is_new_enough() -> None:
     node = driver("12.8", "570.26", product="NVIDIA-GeForce-RTX-4090")
 
     assert [] == check(PHYSICAL, needing(cuda="12.8", compat="true"), node)
-
-
-def test_affinity_admits_drivers_that_cuda_compat_makes_up_for() -> None:
-    """By the branch of the driver and the product, as NVIDIA lists them."""
-    required, t4 = needing(cuda="12.8", compat="true"), {"cuda": (12, 2), "product": "Tesla-T4"}
-    branch = {
-        CUDA: VersionRange(),
-        DRIVER: VersionRange((535, 0), (536, 0)),
-        PRODUCT: frozenset({"Tesla-T4"}),
-    }
-    newer = {CUDA: VersionRange((12, 8))}
-
-    assert [[newer, branch]] == admitted(PHYSICAL, required, or_unknown=False, driver="535.104.05", **t4)
-    assert [[{CUDA: VersionRange((12, 8), (13, 0))}]] == admitted(
-        VIRTUAL, required, or_unknown=False, driver="535.104.05", **t4
-    )
-    assert [[newer]] == admitted(PHYSICAL, required, or_unknown=False, driver="550.54.15", **t4)
-    assert [[newer]] == admitted(PHYSICAL, needing(cuda="12.8"), or_unknown=False, driver="535.104.05", **t4)
-
-
-def test_affinity_admits_drivers_for_which_it_is_unknown_whether_cuda_compat_helps() -> None:
-    """If no better node is left. Virtual GPUs cannot use it, so older drivers are excluded there."""
-    required, missing = needing(cuda="12.8", compat="true"), {CUDA: None}
-    unlabelled = {CUDA: VersionRange((12, 2), (12, 3)), DRIVER: None, PRODUCT: None}
-
-    assert [[{CUDA: VersionRange((12, 8))}, missing, unlabelled]] == admitted(
-        PHYSICAL, required, or_unknown=True, cuda=(12, 2)
-    )
-    assert [[{CUDA: VersionRange((12, 8), (13, 0))}, missing]] == admitted(
-        VIRTUAL, required, or_unknown=True, cuda=(12, 2)
-    )
-    assert [[{CUDA: VersionRange((12, 8))}, missing]] == admitted(
-        PHYSICAL, needing(cuda="12.8"), or_unknown=True, cuda=(12, 2)
-    )

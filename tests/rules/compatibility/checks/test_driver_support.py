@@ -159,14 +159,6 @@ def test_a_node_that_offers_no_gpu_since_the_upgrade_is_explained() -> None:
     assert "stays Pending" in judged(shipped(), inventory([gone, away]), PLAIN).warnings[0]
 
 
-def test_without_such_a_node_nothing_is_required() -> None:
-    """A pod that runs everywhere stays as it is."""
-    cluster = [node("t4", upgraded(T4)), node("v100-580", gfd("13.0", V100))]
-
-    assert () == judged(shipped(), inventory(cluster), PLAIN).patch
-    assert [] == [*DriverSupportCheck().constraints(SharingPolicy(), GpuRequirements(), [], or_unknown=False)]
-
-
 def test_on_an_old_gpu_an_image_that_needs_a_newer_driver_has_no_way_out_but_another_gpu() -> None:
     """Both reasons are in the message."""
     decision = decided([node("v100-0", upgraded(V100))], gpu_pod(cuda_image("13.3")))

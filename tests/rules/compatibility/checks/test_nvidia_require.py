@@ -5,18 +5,9 @@ Most tests are of the legacy mode of NVIDIA's container runtime, which alone eva
 
 from __future__ import annotations
 
-from itertools import product
-from typing import Any
-
 import pytest
 
-from rules.affinity.label_constraints import ARCH, CUDA, DRIVER, PRODUCT, LabelConstraint
-from rules.affinity.version_range import VersionRange
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.checks.base import Subject
-from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
-from rules.cuda.nvidia_require import Host
-from rules.cuda.requirements import GpuRequirements
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
@@ -29,14 +20,6 @@ CDI = SharingPolicy(runtime_mode=RuntimeMode.CDI)
 UNKNOWN = SharingPolicy()
 TESLA = "cuda>=12.4 brand=tesla,driver>=535"
 WITH_BASELINE = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4), runtime_mode=RuntimeMode.LEGACY)
-
-
-def admitted(required: GpuRequirements, *, or_unknown: bool = False) -> LabelConstraint:
-    """Return the labels that node affinity requires."""
-    found = NvidiaRequireCheck().constraints(LEGACY, required, [], or_unknown=or_unknown)
-    ((subject, labels),) = found
-    assert Subject.DRIVER is subject
-    return labels
 
 
 @pytest.mark.parametrize(
@@ -102,17 +85,6 @@ def test_a_driver_that_fails_in_every_mode_is_denied_without_naming_the_error() 
     ) == found.reason.en
 
 
-def test_cdi_mode_evaluates_no_variable() -> None:
-    """Nothing is said of it, and affinity does not require it. Which error follows is unknown."""
-    assert () == check_on_node(CDI, requiring("arch>=8.0"), gpu("7.5"))
-    (found,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
-    reason = (
-        "the driver has CUDA 11.8, below 12.4; cuda-compat of CUDA 12.4 does not support driver branch 520"
-    )
-    assert reason == found.summary.en
-    assert [] == [*NvidiaRequireCheck().constraints(CDI, requiring("arch>=8.0"), [], or_unknown=False)]
-
-
 @pytest.mark.parametrize("policy", [LEGACY, WITH_BASELINE])
 @pytest.mark.parametrize("expression", ["cuda>=12.4", "driver>=535 cuda>=12.0"])
 def test_a_missing_label_is_reported_once(policy: SharingPolicy, expression: str) -> None:
@@ -161,96 +133,6 @@ def test_a_long_expression_is_cut_in_the_message() -> None:
     assert len(found.origin.en) < 200
 
 
-OPERATORS = ("=", "!=", ">=", ">", "<", "<=")
-# Of each fact some versions on nodes, and versions in expressions with fewer, equal and more parts.
-MAJOR_MINOR = [(major, minor) for major in (11, 12, 13) for minor in (0, 3, 4, 5)]
-HOSTS: dict[str, list[Any]] = {
-    CUDA: MAJOR_MINOR,
-    ARCH: MAJOR_MINOR,
-    DRIVER: ["534.9", "535.0", "535.0.1", "535.104", "535.104.5", "535.104.6", "535.105", "536.0.0"],
-}
-VERSIONS = {
-    CUDA: ["12", "12.0.0", "12.4", "12.4.0", "12.4.1", "12.4.0.1"],
-    ARCH: ["12", "12.4", "12.4.1"],
-    DRIVER: ["535", "535.104", "535.104.5", "535.104.05.0", "535.104.5.1"],
-}
-
-
-@pytest.mark.parametrize(
-    ("fact", "operator", "version"),
-    [(fact, *rest) for fact in VERSIONS for rest in product(OPERATORS, VERSIONS[fact])],
-)
-def test_affinity_admits_exactly_the_versions_that_satisfy_an_expression(
-    fact: str, operator: str, version: str
-) -> None:
-    """Labels have two parts of a CUDA version, three of a driver's: `>=12.4.1` is satisfied from 12.5 on."""
-    required = requiring(f"{fact}{operator}{version}")
-    (constraint,) = required.constraints
-    ranges = [each[fact] for each in admitted(required)]
-    found = []
-    for host in HOSTS[fact]:
-        numbers = tuple(map(int, host.split("."))) if fact == DRIVER else host
-        found.append(any(isinstance(each, VersionRange) and numbers in each for each in ranges))
-
-    assert [constraint.holds(Host(**{fact: host})) for host in HOSTS[fact]] == found
-
-
-@pytest.mark.parametrize(
-    ("expression", "labels"),
-    [
-        ("cuda>=12.4,brand=tesla", []),
-        ("cuda>=12.4 brand=tesla,driver>=535", [{CUDA: VersionRange((12, 4))}]),
-    ],
-)
-def test_affinity_admits_no_alternative_that_depends_on_a_brand(
-    expression: str, labels: LabelConstraint
-) -> None:
-    """Without a product label it is unknown, so that the alternative is certain on no node."""
-    assert labels == admitted(requiring(expression))
-
-
-@pytest.mark.parametrize(
-    ("expression", "first", "partly"),
-    [("driver>=535", (12, 2), (12, 2)), ("driver>=535.104", (12, 3), (12, 2))],
-)
-def test_without_a_driver_label_affinity_admits_the_cuda_versions_of_whole_branches(
-    expression: str, first: tuple[int, int], partly: tuple[int, int]
-) -> None:
-    """CUDA 12.2 may be that of driver 535.54, below 535.104; it is admitted only if no other node is left."""
-    required = requiring(expression)
-
-    assert {DRIVER: None, CUDA: VersionRange(first)} in admitted(required)
-    assert {DRIVER: None, CUDA: VersionRange(partly)} in admitted(required, or_unknown=True)
-
-
-@pytest.mark.parametrize(
-    ("expression", "below", "partly"),
-    [
-        ("driver<550", (12, 4), (12, 4)),
-        ("driver<550.54", (12, 4), (12, 5)),
-        ("driver<=550", (12, 4), (12, 5)),
-    ],
-)
-def test_without_a_driver_label_affinity_admits_the_cuda_versions_of_branches_below_a_driver(
-    expression: str, below: tuple[int, int], partly: tuple[int, int]
-) -> None:
-    """CUDA 12.4 may be that of driver 550.40, below 550.54; it is admitted only if no other node is left."""
-    required = requiring(expression)
-
-    assert {DRIVER: None, CUDA: VersionRange(below=below)} in admitted(required)
-    assert {DRIVER: None, CUDA: VersionRange(below=partly)} in admitted(required, or_unknown=True)
-
-
-def test_affinity_admits_nodes_of_unknown_facts_only_if_no_other_node_is_left() -> None:
-    """The brand is unknown on every node."""
-    required = requiring("cuda>=12.4,brand=tesla")
-
-    assert [
-        {CUDA: VersionRange((12, 4)), PRODUCT: None},
-        {CUDA: None, PRODUCT: None},
-    ] == admitted(required, or_unknown=True)
-
-
 def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
     """No label has the brand; the table knows it of most products."""
     (unlabelled,) = check_on_node(LEGACY, requiring(TESLA), driver("12.2"))
@@ -260,3 +142,13 @@ def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
     assert "" == unlabelled.remedy.en
     assert labelled.reason.en.endswith("the GPU's brand is unknown")
     assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == labelled.remedy.en
+
+
+def test_cdi_mode_evaluates_no_variable() -> None:
+    """Nothing is said of it. Which error follows is unknown."""
+    assert () == check_on_node(CDI, requiring("arch>=8.0"), gpu("7.5"))
+    (found,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
+    reason = (
+        "the driver has CUDA 11.8, below 12.4; cuda-compat of CUDA 12.4 does not support driver branch 520"
+    )
+    assert reason == found.summary.en

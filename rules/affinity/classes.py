@@ -1,0 +1,132 @@
+"""Node affinity from the answers of the checks: which labels distinguish the nodes that fit from the others.
+
+A term has the labels of one node that fits, without those that are not needed to exclude a node that does not
+fit. Terms that differ in one label become one. The time is linear in the terms and labels, not in the nodes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import accumulate
+from operator import and_
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from rules.kube.names import parse_int64
+from rules.nodes.inventory import Inventory
+from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted, matched_by
+
+# Terms of one clause: they multiply with those of other containers and of the user. Instead of more, one term
+# has the values of all, and may admit nodes that do not fit.
+MOST_TERMS: Final = 16
+_NONE: Final[Mapping[str, int]] = MappingProxyType({})
+
+
+class Split(NamedTuple):
+    """Nodes that fit and those that do not, as bit sets of an inventory.
+
+    vanished: labels that some nodes, a bit set, lack at present, although the inventory has them.
+    """
+
+    inventory: Inventory
+    fit: int
+    unfit: int
+    vanished: tuple[Collection[str], int] = ((), 0)
+
+
+def distinguishing(
+    nodes: Split,
+    facts: Sequence[Sequence[str]],
+    needed: Collection[str] = (),
+    rising: Mapping[str, int] = _NONE,
+) -> Clause:
+    """Return terms that all fitting nodes match, and no others as far as these labels distinguish them.
+
+    facts: the labels of each; the first ones are left out first. Of the parts of a version, the last comes
+    first, and means nothing without those behind it. needed: labels that are never left out. rising: those of
+    numbers of which any greater one fits, too, each with the least that is known to fit.
+    """
+    keys = [key for fact in facts for key in fact]
+    left, terms = nodes.fit, []
+    while left:
+        node = left & -left
+        term = _term(nodes, node, facts, needed)
+        terms.append(term)
+        left &= ~(node | admitted(nodes.inventory, (term,)))
+    terms = _merged(terms, keys)
+    if len(terms) > MOST_TERMS:
+        terms = [_around(terms)]
+    return tuple(dict.fromkeys(_open(nodes, term, rising) for term in terms))
+
+
+def _term(nodes: Split, node: int, facts: Sequence[Sequence[str]], needed: Collection[str]) -> Term:
+    """Return the expressions on the labels of a node that are needed to exclude the nodes that do not fit."""
+    expressions = [[_expression(nodes, node, key) for key in fact] for fact in facts]
+    having = [matched_by(nodes.inventory, each) for fact in expressions for each in fact]
+    everything = nodes.inventory.everything
+    *after, all_of_them = accumulate(reversed(having), and_, initial=everything)
+    inevitable = all_of_them & nodes.unfit
+    matching, term = everything, []
+    of_labels = zip(having, reversed(after), strict=True)
+    for fact in expressions:
+        begun = False
+        for expression, (own, others) in zip(fact, of_labels):  # noqa: B905
+            if begun or expression.key in needed or matching & others & nodes.unfit != inevitable:
+                begun = expression.operator == "In"
+                matching &= own
+                term.append(expression)
+    return tuple(term)
+
+
+def _expression(nodes: Split, node: int, key: str) -> MatchExpression:
+    """Return the expression that a label is as on a node: its value, or that it does not exist."""
+    keys, without = nodes.vanished
+    if not (key in keys and node & without) and node & nodes.inventory.labels.having(key):
+        value = next(value for value, having in nodes.inventory.labels.values(key) if having & node)
+        return MatchExpression(EXPRESSIONS, key, "In", (str(value),))
+    return MatchExpression(EXPRESSIONS, key, "DoesNotExist")
+
+
+def _merged(terms: Iterable[Term], keys: Iterable[str]) -> list[Term]:
+    """Return terms of which those that differ only in the values of one label are one."""
+    merged = list(dict.fromkeys(terms))
+    for key in keys if len(merged) > 1 else ():
+        values_of: defaultdict[Term, dict[str, None]] = defaultdict(dict)
+        for term in merged:
+            values = next((each.values for each in term if each.key == key and each.values), ())
+            placeholder = tuple(each._replace(values=()) if each.key == key else each for each in term)
+            values_of[placeholder].update(dict.fromkeys(values))
+        merged = [
+            tuple(each._replace(values=tuple(sorted(values))) if each.key == key else each for each in term)
+            for term, values in values_of.items()
+        ]
+    return merged
+
+
+def _around(terms: Iterable[Term]) -> Term:
+    """Return a term that matches all nodes that one of some terms matches."""
+    values_of: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
+    number = 0
+    for number, term in enumerate(terms, start=1):  # noqa: B007
+        for expression in term:
+            values_of[expression.key].append(expression.values)
+    return tuple(
+        MatchExpression(EXPRESSIONS, key, "In", tuple(sorted({value for one in values for value in one})))
+        for key, values in values_of.items()
+        if len(values) == number and all(values)
+    )
+
+
+def _open(nodes: Split, term: Term, rising: Mapping[str, int]) -> Term:
+    """Return a term with `Gt` instead of a list of numbers, where it admits no further node that is unfit."""
+    for at, expression in enumerate(term):
+        numbers = [parse_int64(value) for value in expression.values] if expression.key in rising else []
+        least = min([number for number in numbers if number is not None], default=0)
+        if least > 0 and None not in numbers:
+            above = expression._replace(operator="Gt", values=(str(min(least, rising[expression.key]) - 1),))
+            opened = (*term[:at], above, *term[at + 1 :])
+            before, after = (admitted(nodes.inventory, (each,)) for each in (term, opened))
+            if not nodes.unfit & after & ~before:
+                term = opened
+    return term
