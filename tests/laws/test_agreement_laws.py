@@ -37,7 +37,7 @@ from webhook.cli.inputs.session import Session
 from webhook.cli.report.model import Finding
 from webhook.cli.ui.evaluation import evaluate as shown_by_ui
 from webhook.cli.ui.page import GIVEN, Nodes, Page, Question, Rules
-from webhook.cli.whatif.compare import ClusterState, Subject
+from webhook.cli.whatif.compare import ClusterState, WorkloadRequest
 from webhook.cli.why.failures import Cause, Source, Statement, causes
 from webhook.cli.why.unscheduled import Unscheduled
 from webhook.yaml_output import dump_yaml
@@ -111,7 +111,7 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     session = session_of(cluster, rule)
     created = request(pod, mutating=False)
     decision = decide(session.snapshot, created)
-    whatif = ClusterState(session.snapshot, 0).runs(Subject("default", "Pod/train", created))
+    whatif = ClusterState(session.snapshot, 0).runs(WorkloadRequest("default", "Pod/train", created))
     explained = causes(decision, statements, Language.EN, Unscheduled(session.inventory, spec))
     facts = Certainty.CERTAIN in certainties(decision)
 

@@ -49,11 +49,11 @@ from webhook.cli.terminal.vocabulary import (
 )
 from webhook.cli.whatif.compare import (
     ClusterState,
-    Effect,
+    Impact,
     Runs,
-    Subject,
     WhatIf,
     WorkloadChange,
+    WorkloadRequest,
     compare,
     document,
     rows,
@@ -63,11 +63,11 @@ from webhook.cli.whatif.image_changes import ImageChange, parse_image_change, wi
 
 _BREAKS: Final = 1
 _COLOURS: Final = {
-    Effect.BREAKS.value: "red",
-    Effect.FREED.value: "green",
-    Effect.UNKNOWN.value: "cyan",
-    Effect.FEWER_NODES.value: "yellow",
-    Effect.WARNS.value: "yellow",
+    Impact.BREAKS.value: "red",
+    Impact.FREED.value: "green",
+    Impact.UNKNOWN.value: "cyan",
+    Impact.FEWER_NODES.value: "yellow",
+    Impact.WARNS.value: "yellow",
 }
 _NO_CHANGES: Final = (
     "no change given (use --driver, --remove-pool, --add-nodes, --add-profile, --image-cuda, "
@@ -162,7 +162,7 @@ def command(
         click.echo(page("whatif.html", session.language, summary=_summary(result, session.language), **facts))
     else:
         _show(result, session.language, wide=output == "wide")
-    sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Effect.BREAKS) else 0)
+    sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Impact.BREAKS) else 0)
 
 
 def _result(
@@ -198,19 +198,19 @@ def _result(
     subjects = list(subjects_of(workloads))
     _check_images(images, subjects)
 
-    def changed(subject: Subject) -> Subject:
+    def changed(subject: WorkloadRequest) -> WorkloadRequest:
         return subject._replace(
             request=replace(subject.request, object=with_images(subject.request.object, images)),
             pods=tuple(with_images(each, images) for each in subject.pods),
         )
 
-    def on_error(subject: Subject, error: ObjectError) -> None:
+    def on_error(subject: WorkloadRequest, error: ObjectError) -> None:
         before.add_error(f"{subject.namespace}/{subject.owner}: {error}")
 
     return compare(subjects, was, then, done, changed if images else None, on_error)
 
 
-def _check_images(images: Iterable[ImageChange], subjects: Iterable[Subject]) -> None:
+def _check_images(images: Iterable[ImageChange], subjects: Iterable[WorkloadRequest]) -> None:
     """Raise BadInputError for a change of an image that no workload uses."""
     used = {image for each in subjects for image in _images_in(each.request.object)} if images else set()
     for each in images:
@@ -228,7 +228,7 @@ def _images_in(document: Any) -> list[str]:
 
 
 def _summary(result: WhatIf, language: Language) -> str:
-    numbers = {effect.name.lower(): result.count(effect) for effect in Effect}
+    numbers = {effect.name.lower(): result.count(effect) for effect in Impact}
     workloads = counted(len(result.workloads), "workload")
     return WHAT_IF_SUMMARY.having(workloads=workloads, **numbers).in_language(language)
 
@@ -263,7 +263,7 @@ def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
         show_table(found, language, wide=wide, effect=_COLOURS)
 
 
-_SHOWN: Final = (Effect.BREAKS, Effect.FREED, Effect.UNKNOWN, Effect.FEWER_NODES, Effect.WARNS)
+_SHOWN: Final = (Impact.BREAKS, Impact.FREED, Impact.UNKNOWN, Impact.FEWER_NODES, Impact.WARNS)
 
 
 def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:

@@ -30,7 +30,7 @@ _UNKNOWN_NODES: Final = Message(
 )
 
 
-class Effect(StrEnum):
+class Impact(StrEnum):
     """What a change does to a workload, in the order of a report."""
 
     BREAKS = "breaks"
@@ -42,7 +42,7 @@ class Effect(StrEnum):
     UNCHANGED = "unchanged"
 
 
-class Subject(NamedTuple):
+class WorkloadRequest(NamedTuple):
     """A workload. request: to create its object. pods: its pods that are bound to a node.
 
     from_pods: the object is not known, only pods that a controller has created from it.
@@ -86,25 +86,25 @@ class Runs(NamedTuple):
 class WorkloadChange:
     """A workload before and after a change."""
 
-    subject: Subject
+    subject: WorkloadRequest
     before: Runs
     after: Runs
-    effect: Effect
+    effect: Impact
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Why the workload breaks, was denied before, is unknown, or what it warns of newly."""
         match self.effect:
-            case Effect.FREED:
+            case Impact.FREED:
                 return self.before.reasons
-            case Effect.WARNS:
+            case Impact.WARNS:
                 return tuple(each for each in self.after.warnings if each not in self.before.warnings)
         return self.after.reasons
 
     @property
     def headline(self) -> str:
         """The cause of the first reason; empty if there is none."""
-        if self.effect in (Effect.UNCHANGED, Effect.MORE_NODES) or not self.reasons:
+        if self.effect in (Impact.UNCHANGED, Impact.MORE_NODES) or not self.reasons:
             return ""
         return self.reasons[0].cause
 
@@ -116,24 +116,24 @@ class WhatIf:
     changes: tuple[Change, ...]
     workloads: tuple[WorkloadChange, ...]
 
-    def count(self, effect: Effect) -> int:
+    def count(self, effect: Impact) -> int:
         """Return the number of workloads with an effect."""
         return sum(each.effect is effect for each in self.workloads)
 
     @property
-    def by_reason(self) -> list[tuple[Effect, str, int]]:
+    def by_reason(self) -> list[tuple[Impact, str, int]]:
         """The number of workloads by effect and reason, the most frequent reason of an effect first."""
         counts = Counter((each.effect, each.headline) for each in self.workloads if each.headline)
-        order = list(Effect)
+        order = list(Impact)
         found = [(effect, reason, number) for (effect, reason), number in counts.items()]
         return sorted(found, key=lambda each: (order.index(each[0]), -each[2], each[1]))
 
     @property
-    def by_namespace(self) -> list[tuple[str, Counter[Effect]]]:
+    def by_namespace(self) -> list[tuple[str, Counter[Impact]]]:
         """The number of workloads by effect, for each namespace in which a workload changes."""
-        found: dict[str, Counter[Effect]] = {}
+        found: dict[str, Counter[Impact]] = {}
         for each in self.workloads:
-            if each.effect is not Effect.UNCHANGED:
+            if each.effect is not Impact.UNCHANGED:
                 found.setdefault(each.subject.namespace, Counter())[each.effect] += 1
         return sorted(found.items())
 
@@ -146,7 +146,7 @@ class ClusterState:
         self._inventory, self._language = snapshot.inventory, snapshot.policy.language
         self._names: dict[int, frozenset[str]] = {}
 
-    def runs(self, subject: Subject) -> Runs:
+    def runs(self, subject: WorkloadRequest) -> Runs:
         """Return whether a workload runs. Raises ObjectError if its object is not shaped as its kind is."""
         request = subject.request
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
@@ -226,19 +226,19 @@ class ClusterState:
 
 
 def compare(
-    subjects: Sequence[Subject],
+    subjects: Sequence[WorkloadRequest],
     before: ClusterState,
     after: ClusterState,
     changes: Sequence[Change],
-    changed: Callable[[Subject], Subject] | None = None,
-    on_error: Callable[[Subject, ObjectError], None] | None = None,
+    changed: Callable[[WorkloadRequest], WorkloadRequest] | None = None,
+    on_error: Callable[[WorkloadRequest, ObjectError], None] | None = None,
 ) -> WhatIf:
     """Return the result for workloads. changed: a workload as it is after the change.
 
     on_error: is called for each workload that cannot be evaluated, which is left out. Raises ObjectError
     without it.
     """
-    found: list[tuple[Subject, Runs]] = []
+    found: list[tuple[WorkloadRequest, Runs]] = []
     for each in subjects:  # all of one state first: node evaluators of two states are not kept at a time
         try:
             found.append((each, before.runs(each)))
@@ -254,24 +254,24 @@ def compare(
         then = after.runs(new)
         concerned = of_all or new != subject or not nodes.isdisjoint(was.candidates | then.candidates)
         results.append(WorkloadChange(subject, was, then, _effect(was, then, concerned=concerned)))
-    order = list(Effect)
+    order = list(Impact)
     results.sort(key=lambda one: (order.index(one.effect), one.subject.namespace, one.subject.owner))
     return WhatIf(tuple(changes), tuple(results))
 
 
-def _effect(before: Runs, after: Runs, *, concerned: bool) -> Effect:
+def _effect(before: Runs, after: Runs, *, concerned: bool) -> Impact:
     if after.runs is False:
-        return Effect.UNCHANGED if before.runs is False else Effect.BREAKS
+        return Impact.UNCHANGED if before.runs is False else Impact.BREAKS
     if after.runs is None:
-        return Effect.UNKNOWN if concerned or before.runs is not None else Effect.UNCHANGED
+        return Impact.UNKNOWN if concerned or before.runs is not None else Impact.UNCHANGED
     if before.runs is False:
-        return Effect.FREED
+        return Impact.FREED
     was, now = before.nodes or frozenset(), after.nodes or frozenset()
     if was - now or before.pools - after.pools or after.moving > before.moving:
-        return Effect.FEWER_NODES
+        return Impact.FEWER_NODES
     if set(after.warnings) - set(before.warnings):
-        return Effect.WARNS
-    return Effect.MORE_NODES if now - was or after.pools - before.pools else Effect.UNCHANGED
+        return Impact.WARNS
+    return Impact.MORE_NODES if now - was or after.pools - before.pools else Impact.UNCHANGED
 
 
 def _plain(line: str) -> Reason:
@@ -294,7 +294,7 @@ def unbound(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def rows(result: WhatIf, *, wide: bool) -> Iterator[WorkloadChange]:
     """Yield the workloads that a table shows. wide: with those that get more nodes."""
-    hidden = {Effect.UNCHANGED} if wide else {Effect.UNCHANGED, Effect.MORE_NODES}
+    hidden = {Impact.UNCHANGED} if wide else {Impact.UNCHANGED, Impact.MORE_NODES}
     return (each for each in result.workloads if each.effect not in hidden)
 
 
@@ -309,9 +309,9 @@ def document(result: WhatIf, language: Language) -> dict[str, Any]:
             }
             for each in result.changes
         ],
-        "summary": {effect.value: result.count(effect) for effect in Effect},
+        "summary": {effect.value: result.count(effect) for effect in Impact},
         "namespaces": [
-            {"namespace": name, **{effect.value: counts[effect] for effect in Effect if counts[effect]}}
+            {"namespace": name, **{effect.value: counts[effect] for effect in Impact if counts[effect]}}
             for name, counts in result.by_namespace
         ],
         "workloads": [_row(each) for each in rows(result, wide=True)],
@@ -344,17 +344,17 @@ def _state(runs: Runs) -> dict[str, Any]:
 _BOUND = "nodeName"
 
 
-def subjects_of(workloads: Iterable[Workload]) -> Iterator[Subject]:
+def subjects_of(workloads: Iterable[Workload]) -> Iterator[WorkloadRequest]:
     """Yield a subject for each workload; objects whose pods are malformed have none of them."""
     for each in workloads:
         pods = tuple(pod.document for pod in each.pods if _is_bound(pod))
         if each.object is not None:
-            yield Subject(each.namespace, each.reference, _request(each.object), pods)
+            yield WorkloadRequest(each.namespace, each.reference, _request(each.object), pods)
         elif each.pods and each.pods[0].key == each.key:  # a pod of its own
-            yield Subject(each.namespace, each.reference, _request(each.pods[0]))
+            yield WorkloadRequest(each.namespace, each.reference, _request(each.pods[0]))
         elif each.pods:
             request = _request(each.pods[0]._replace(document=unbound(each.pods[0].document)))
-            yield Subject(each.namespace, each.reference, request, pods, from_pods=True)
+            yield WorkloadRequest(each.namespace, each.reference, request, pods, from_pods=True)
 
 
 def _request(found: WorkloadObject) -> AdmissionRequest:

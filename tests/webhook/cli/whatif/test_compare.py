@@ -13,7 +13,7 @@ from rules.text.i18n import Text
 from tests.support.builders import loaded
 from tests.support.node_builders import A100, Node, gfd, gpu_pod, node, node_profile, shipped, shipped_rules
 from webhook.cli.inputs.node_changes import Change
-from webhook.cli.whatif.compare import ClusterState, Effect, Subject, WorkloadChange, compare
+from webhook.cli.whatif.compare import ClusterState, Impact, WorkloadChange, WorkloadRequest, compare
 
 POOL = "example.com/pool"
 KARPENTER = "karpenter.sh/nodepool"
@@ -21,7 +21,7 @@ CHANGE = Change(Text("a change", "一项变更"))
 NAMES = ("a", "b")
 
 
-def workload(*pods: dict[str, Any], from_pods: bool = False, **spec: Any) -> Subject:
+def workload(*pods: dict[str, Any], from_pods: bool = False, **spec: Any) -> WorkloadRequest:
     """Return a Deployment of a pod with one GPU, and its pods. spec: other fields of a pod."""
     template = {"spec": gpu_pod("nvidia/cuda:12.2.0-base-ubuntu22.04", **spec)["spec"]}
     document = {
@@ -31,7 +31,7 @@ def workload(*pods: dict[str, Any], from_pods: bool = False, **spec: Any) -> Sub
         "spec": {"template": template},
     }
     request = AdmissionRequest("CREATE", "apps", "Deployment", "team", document)
-    return Subject("team", "Deployment/web", request, pods, from_pods)
+    return WorkloadRequest("team", "Deployment/web", request, pods, from_pods)
 
 
 def on(name: str) -> dict[str, Any]:
@@ -45,7 +45,7 @@ def in_pools(*names: str, cuda: str = "12.4", key: str = POOL) -> list[Node]:
 
 
 def change(
-    subject: Subject, before: Sequence[Node], after: Sequence[Node], policies: Sequence[Policy] = ()
+    subject: WorkloadRequest, before: Sequence[Node], after: Sequence[Node], policies: Sequence[Policy] = ()
 ) -> WorkloadChange:
     """Return what a change of nodes does to a workload. policies: before and after, if not the built-in."""
     was, then = (
@@ -61,9 +61,9 @@ def test_pods_that_have_to_move_count_also_if_the_workload_selects_other_nodes_b
     later = workload(on("a"), nodeSelector={POOL: "b"})
     found = change(later, in_pools(*NAMES), in_pools("b"))
 
-    assert (Effect.FEWER_NODES, 0, 1) == (found.effect, found.before.moving, found.after.moving)
+    assert (Impact.FEWER_NODES, 0, 1) == (found.effect, found.before.moving, found.after.moving)
     assert found.before.nodes == found.after.nodes == frozenset({"b"})
-    assert Effect.UNCHANGED is change(later, in_pools(*NAMES), in_pools(*NAMES)).effect
+    assert Impact.UNCHANGED is change(later, in_pools(*NAMES), in_pools(*NAMES)).effect
 
 
 def test_a_pool_that_cannot_grow_any_more_counts_like_a_node() -> None:
@@ -75,14 +75,14 @@ def test_a_pool_that_cannot_grow_any_more_counts_like_a_node() -> None:
     more = RuleSet.of([*rules, *loaded(profile).rules])
     found = change(workload(), in_pools("a"), in_pools("a"), (compile_policy(more), compile_policy(rules)))
 
-    assert Effect.FEWER_NODES is found.effect
+    assert Impact.FEWER_NODES is found.effect
     assert (["profile"], []) == (sorted(found.before.pools), sorted(found.after.pools))
     assert found.before.nodes == found.after.nodes == frozenset({"a"})
 
 
-@pytest.mark.parametrize(("from_pods", "effect"), [(False, Effect.BREAKS), (True, Effect.UNKNOWN)])
+@pytest.mark.parametrize(("from_pods", "effect"), [(False, Impact.BREAKS), (True, Impact.UNKNOWN)])
 def test_of_a_workload_that_is_known_by_its_pods_only_the_affinity_may_be_that_of_an_earlier_decision(
-    effect: Effect, *, from_pods: bool
+    effect: Impact, *, from_pods: bool
 ) -> None:
     """A new pod of its controller may have another one."""
     subject = workload(from_pods=from_pods, nodeSelector={POOL: "a"})
@@ -90,9 +90,9 @@ def test_of_a_workload_that_is_known_by_its_pods_only_the_affinity_may_be_that_o
     assert effect is change(subject, in_pools(*NAMES), in_pools("b")).effect
 
 
-@pytest.mark.parametrize(("key", "effect"), [(POOL, Effect.BREAKS), (KARPENTER, Effect.UNKNOWN)])
+@pytest.mark.parametrize(("key", "effect"), [(POOL, Impact.BREAKS), (KARPENTER, Impact.UNKNOWN)])
 def test_where_an_autoscaler_adds_nodes_that_are_not_declared_nothing_breaks_for_certain(
-    key: str, effect: Effect
+    key: str, effect: Impact
 ) -> None:
     """It may add one that the workload selects."""
     subject = workload(nodeSelector={key: "a"})
@@ -107,5 +107,5 @@ def test_a_node_of_which_nothing_is_known_may_run_the_workload() -> None:
     subject = workload(nodeSelector={POOL: "a"})
     found = change(subject, in_pools("a"), [node("a", {POOL: "a"})])
 
-    assert Effect.UNKNOWN is found.effect
+    assert Impact.UNKNOWN is found.effect
     assert "labels do not report" in found.headline
