@@ -26,6 +26,7 @@ _DISABLED = "NCCL_SHM_DISABLE"
 _CRIO_ANNOTATION = "io.kubernetes.cri-o.ShmSize"
 _MOUNT = Message("mount a volume `emptyDir: {medium: Memory}` at /dev/shm")
 _MOUNT_OR_INJECT = Message("{mount}, or enable rule injection-shared-memory", mount=_MOUNT)
+_SEVERAL_GPUS = Message("several GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL")
 
 
 class SharedMemoryCheck(Check):
@@ -52,12 +53,12 @@ class SharedMemoryCheck(Check):
             return ()
         if not parallel and (requirements.no_cuda or known.images.search(container.image)):
             return ()
-        uses = Message("several GPUs")
+        reason = _SEVERAL_GPUS
         if count > 1:
-            uses = Message("{count} GPUs", count=count)
-        reason = Message(
-            "{uses}, and /dev/shm has the default 64 MiB, which may be too little for NCCL", uses=uses
-        )
+            reason = Message(
+                "{count} GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL",
+                count=count,
+            )
         level = capped(policy.checks.shared_memory, certain=False)
         injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
         remedy = _MOUNT_OR_INJECT if injected else _MOUNT
