@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Final
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.base import ContainerFinding
@@ -17,8 +18,9 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule, mildest
-from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
+
+_STRICTEST_FIRST: Final = [*Action]
 
 
 def report_findings(
@@ -32,13 +34,14 @@ def report_findings(
     def effect(finding: tuple[Container, CompatibilityRule, ContainerFinding]) -> int:
         _, rule, (result, _) = finding
         action = rule.action if result.level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
-        return [*Action].index(action)
+        return _STRICTEST_FIRST.index(action)
 
-    reported: set[tuple[Path, Message]] = set()
+    reported: set[tuple[Path, str]] = set()
     for container, rule, (result, path) in sorted(findings, key=effect):
-        if (path, result.reason) in reported:
+        reason = writer.of(result.reason)
+        if (path, reason) in reported:
             continue
-        reported.add((path, result.reason))
+        reported.add((path, reason))
         found = writer.anywhere(container.name, result)
         if result.level is Level.INCOMPATIBLE:
             basis = Basis.POLICY if result.setting else Basis.FACT
