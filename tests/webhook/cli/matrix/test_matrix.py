@@ -218,7 +218,7 @@ def test_each_reason_is_one_footnote_with_a_range_of_versions() -> None:
     )
     assert first.error.en.startswith("cudaErrorInsufficientDriver (35): ")
     assert first.error.zh.startswith("cudaErrorInsufficientDriver (35)：")
-    assert Text() == second.error
+    assert not second.error
 
 
 # The command
