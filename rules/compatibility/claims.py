@@ -27,7 +27,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import candidates as candidate_nodes
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Message
 from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
@@ -105,11 +105,10 @@ def resources_of(claims: Iterable[PodClaim], known: KnownResources | None = None
     return tuple(found)
 
 
-def evaluate_claims(  # noqa: PLR0913 - the first five are those of `evaluate`
+def evaluate_claims(
     uses: Sequence[ClaimUse],
     pod: Pod,
     inventory: Inventory,
-    language: Language,
     prospects: Prospects = NO_PROSPECTS,
     *,
     allowance: ClaimAllowance | None = None,
@@ -126,7 +125,7 @@ def evaluate_claims(  # noqa: PLR0913 - the first five are those of `evaluate`
     violations: list[Violation] = []
     warnings: list[AdmissionWarning] = []
     for use in uses:
-        writer = MessageWriter(language)
+        writer = MessageWriter()
         writer.containers = {use.required: [use.container]}
         checked = allowance.checked.setdefault(use.required, {})
         judge = _Judge(use, evaluator, allowed, pod.spec, writer, checked)

@@ -18,6 +18,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
 from rules.model.decision import AdmissionWarning, Basis, Violation
 from rules.model.rule import Action, CompatibilityRule, mildest
+from rules.text.i18n import Line
 from rules.text.paths import Path, field_path
 
 _STRICTEST_FIRST: Final = [*Action]
@@ -38,7 +39,7 @@ def report_findings(
 
     reported: set[tuple[Path, str]] = set()
     for container, rule, (result, path) in sorted(findings, key=effect):
-        reason = writer.of(result.reason)
+        reason = result.reason.en
         if (path, reason) in reported:
             continue
         reported.add((path, reason))
@@ -46,7 +47,7 @@ def report_findings(
         if result.level is Level.INCOMPATIBLE:
             basis = Basis.POLICY if result.setting else Basis.FACT
             at = field_path(path)
-            violations.append(Violation(rule.name, rule.action, at, *found, writer.language, basis))
+            violations.append(Violation(rule.name, rule.action, at, *found, basis))
         elif rule.action is not Action.DRYRUN:
             warnings.append(AdmissionWarning(rule.name, *found))
 
@@ -66,7 +67,9 @@ def report_on_any_node(
     if not results and not requirements.problems:
         return False
     if rule.action is not Action.DRYRUN:
-        warnings += (AdmissionWarning(rule.name, writer.of(problem)) for problem in requirements.problems)
+        warnings += (
+            AdmissionWarning(rule.name, Line("{text}", text=problem)) for problem in requirements.problems
+        )
         mild = (result for result in results if result.level < Level.INCOMPATIBLE)
         warnings += (AdmissionWarning(rule.name, *writer.anywhere(container.name, each)) for each in mild)
     unmet = [result for result in results if result.level is Level.INCOMPATIBLE]
@@ -77,7 +80,6 @@ def report_on_any_node(
             rule.action,
             path,
             *writer.anywhere(container.name, each),
-            writer.language,
             Basis.POLICY if each.setting else Basis.FACT,
         )
         for each in unmet

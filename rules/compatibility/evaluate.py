@@ -46,7 +46,7 @@ from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.bounded_cache import Budget
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Message
 from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
 
@@ -70,11 +70,10 @@ class CompatibilityResult(NamedTuple):
     notes: tuple[Message, ...] = ()
 
 
-def evaluate(  # noqa: PLR0913 - the first four are what it depends on
+def evaluate(
     required: Iterable[tuple[Container, RuleRequirement]],
     pod: Pod,
     inventory: Inventory,
-    language: Language,
     prospects: Prospects = NO_PROSPECTS,
     *,
     comparisons: Comparisons,
@@ -86,7 +85,7 @@ def evaluate(  # noqa: PLR0913 - the first four are what it depends on
     A rule is never weakened by another: rules that warn are evaluated together with those that deny, and
     those of a dry run, which say nothing, with all others.
     """
-    writer = MessageWriter(language)
+    writer = MessageWriter()
     violations: list[Violation] = []
     warnings: list[AdmissionWarning] = []
     containers: dict[RuleRequirement, list[Container]] = {}
@@ -330,7 +329,7 @@ def fitting_nodes(
     if evaluator.excess(amounts) or not selects_nodes(containers):
         amounts = ()
     spec = pod.spec
-    asked = PodRequest(containers, requests, pod, spec, MessageWriter(Language.EN), Comparisons(), amounts)
+    asked = PodRequest(containers, requests, pod, spec, MessageWriter(), Comparisons(), amounts)
     now, later = candidate_nodes(asked, evaluator)
     candidates = now | later
     if not spec.get("nodeName"):

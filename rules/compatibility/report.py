@@ -1,10 +1,10 @@
-"""Messages about compatibility: unmet requirements, suggested fixes, nodes and reasons, in each language."""
+"""Messages about compatibility: unmet requirements, suggested fixes, nodes, reasons."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Final, Self, TypeAlias
 
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import (
@@ -20,7 +20,7 @@ from rules.model.certainty import Certainty
 from rules.model.check_result import CheckResult, Level
 from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
 from rules.model.rule import Action, CompatibilityRule
-from rules.text.i18n import Language, Message, width
+from rules.text.i18n import Joined, Language, Line, Message, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
 
@@ -28,80 +28,77 @@ from rules.text.printable import printable
 _ROWS: Final = 3
 _UNKNOWN: Final = "?"
 
-_WITH_ORIGIN: Final = Message("{reason} ({origin})")
-_IN_CONTAINER: Final = Message("container {container!r}: {cause}")
-_HEAD: Final = Message("no schedulable node is compatible with {containers} ({count} nodes checked)")
-_HEAD_OF_ONE: Final = Message("no schedulable node is compatible with {containers} (1 node checked)")
-_HEAD_OF_NODE: Final = Message("node {node} is not compatible with {containers}")
-_ONE: Final = Message("container {names}")
-_SEVERAL: Final = Message("containers {names}")
-_TOGETHER: Final = Message("containers {names} together")
+_IT: Final = Line("{text}")
+_WITH_ORIGIN: Final = Line("{reason} ({origin})")
+_IN_CONTAINER: Final = Line("container {container!r}: {cause}")
+_HEAD: Final = Line("no schedulable node is compatible with {containers} ({count} nodes checked)")
+_HEAD_OF_ONE: Final = Line("no schedulable node is compatible with {containers} (1 node checked)")
+_HEAD_OF_NODE: Final = Line("node {node} is not compatible with {containers}")
+_ONE: Final = Line("container {names}")
+_SEVERAL: Final = Line("containers {names}")
+_TOGETHER: Final = Line("containers {names} together")
 _COLUMNS: Final = Message("nodes|GPU|driver|CUDA|compute|reason")
-_MORE: Final = Message("… and {count} more")
-_FIXES: Final = Message("suggested fixes: {fixes}")
-_ELSEWHERE: Final = Message("{nodes}: compatible but excluded by the pod's {parts}")
-_ELSEWHERE_WITHOUT: Final = Message("{nodes}: compatible but without the requested resources")
-_FOR_A_NEW_POD: Final = Message("{nodes}: compatible, for a new pod that is not bound to this node")
-_NO_CANDIDATES: Final = Message("compatibility not checked: {why}")
-_ON_NODES: Final = Message("{containers}: {cause} ({nodes})")
-_UNDETERMINED: Final = Message("compatibility unknown: {reason}")
-_RETURNING: Final = Message("no ready node is compatible; nodes that are not ready may be")
-_COMING: Final = Message("no node is compatible now; an autoscaler can add one: {pools}")
-_WAYS_IN: Final = Message("an autoscaler may add nodes: {ways}")
-_NO_WAY_IN: Final = Message(
+_MORE: Final = Line("… and {count} more")
+_FIXES: Final = Line("suggested fixes: {fixes}")
+_ELSEWHERE: Final = Line("{nodes}: compatible but excluded by the pod's {parts}")
+_ELSEWHERE_WITHOUT: Final = Line("{nodes}: compatible but without the requested resources")
+_FOR_A_NEW_POD: Final = Line("{nodes}: compatible, for a new pod that is not bound to this node")
+_NO_CANDIDATES: Final = Line("compatibility not checked: {why}")
+_ON_NODES: Final = Line("{containers}: {cause} ({nodes})")
+_UNDETERMINED: Final = Line("compatibility unknown: {reason}")
+_RETURNING: Final = Line("no ready node is compatible; nodes that are not ready may be")
+_COMING: Final = Line("no node is compatible now; an autoscaler can add one: {pools}")
+_WAYS_IN: Final = Line("an autoscaler may add nodes: {ways}")
+_NO_WAY_IN: Final = Line(
     "an autoscaler adds no node for this pod: no instance type or pool is known of which all nodes fit"
 )
-_CONTRADICTED: Final = Message(
+_CONTRADICTED: Final = Line(
     "an autoscaler adds no node for this pod: {pools} has incompatible nodes now, the next one is unknown"
 )
-_MAY_COME: Final = Message("no node is compatible; {pools} may bring one: {missing}")
-_STATE_FACTS: Final = Message(
+_MAY_COME: Final = Line("no node is compatible; {pools} may bring one: {missing}")
+_STATE_FACTS: Final = Line(
     "state the missing facts in a NodeProfile, or as labels in the template of its nodes"
 )
-_POOL: Final = Message("{kind} {name}")
-_POOL_OF: Final = Message("{kind} {name} ({product})")
-_UNTOLERATED: Final = Message("the pod does not tolerate taint {taints} of the compatible nodes")
-_CLAIM_UNCHECKED: Final = Message("compatibility with the devices of claim {claim!r} not checked: {why}")
-_SELECTOR_FAILS: Final = Message(
+_POOL: Final = Line("{kind} {name}")
+_POOL_OF: Final = Line("{kind} {name} ({product})")
+_UNTOLERATED: Final = Line("the pod does not tolerate taint {taints} of the compatible nodes")
+_CLAIM_UNCHECKED: Final = Line("compatibility with the devices of claim {claim!r} not checked: {why}")
+_SELECTOR_FAILS: Final = Line(
     "claim {claim!r}: a selector fails on devices of {driver}: {why}; the scheduler may keep the pod Pending"
 )
-_GUARD: Final = Message("guard it: `'NAME' in device.attributes['DOMAIN'] && …` or `has(…) && …`")
-_CLAIM_TOO_WIDE: Final = Message("claim {claim!r} may be given a device that is not compatible: {reasons}")
-_NO_DEVICE: Final = Message("no device that claim {claim!r} may be given is compatible with {containers}")
-_SELECT: Final = Message("add to its selectors: {selector}")
-_TOLERATE: Final = Message("tolerate {tolerations}, unless your cluster adds it")
-_TOLERATE_OR_ENABLE: Final = Message("tolerate {tolerations}, or enable rule {rule}")
-_WAIT: Final = Message("the pod stays Pending until one of them is ready")
-_LABEL_NODES: Final = Message("label these nodes, for example with GPU Feature Discovery")
-_SETTINGS: Final = Message("policy: the owner of the rule can change {settings}")
-_DECLARED: Final = Message("{names} replaces what is known of the image")
-_REMOVE_DECLARATION: Final = Message("remove {names}")
-_REQUEST_FEWER: Final = Message("request fewer, or add nodes that offer as many")
-_CHANGE_SELECTORS: Final = Message("change or remove {parts}")
-_CHECK_RESOURCES: Final = Message("check the resource names")
-_CHECK_PLUGIN: Final = Message("check that a device plugin offers them, and the resource names")
-_CHECK_FILE: Final = Message("check that {source} has all nodes, and the resource names")
-_COLON: Final = Message("{about}: {what}")
-_AND: Final = Message("; ")
-_COMMA: Final = Message(", ")
-# Between nodes, whose own texts have commas.
-_COMMA_BETWEEN: Final = Message(" and ")
+_GUARD: Final = Line("guard it: `'NAME' in device.attributes['DOMAIN'] && …` or `has(…) && …`")
+_CLAIM_TOO_WIDE: Final = Line("claim {claim!r} may be given a device that is not compatible: {reasons}")
+_NO_DEVICE: Final = Line("no device that claim {claim!r} may be given is compatible with {containers}")
+_SELECT: Final = Line("add to its selectors: {selector}")
+_TOLERATE: Final = Line("tolerate {tolerations}, unless your cluster adds it")
+_TOLERATE_OR_ENABLE: Final = Line("tolerate {tolerations}, or enable rule {rule}")
+_WAIT: Final = Line("the pod stays Pending until one of them is ready")
+_LABEL_NODES: Final = Line("label these nodes, for example with GPU Feature Discovery")
+_SETTINGS: Final = Line("policy: the owner of the rule can change {settings}")
+_DECLARED: Final = Line("{names} replaces what is known of the image")
+_REMOVE_DECLARATION: Final = Line("remove {names}")
+_REQUEST_FEWER: Final = Line("request fewer, or add nodes that offer as many")
+_CHANGE_SELECTORS: Final = Line("change or remove {parts}")
+_CHECK_RESOURCES: Final = Line("check the resource names")
+_CHECK_PLUGIN: Final = Line("check that a device plugin offers them, and the resource names")
+_CHECK_FILE: Final = Line("check that {source} has all nodes, and the resource names")
+_COLON: Final = Line("{about}: {what}")
 # Why no node is a candidate.
-NOT_OFFERED: Final = Message("no node offers {resources}")
-NOT_IN_FILE: Final = Message("none of the {nodes} nodes in {source} offers {resources}")
-ONLY_SHARES: Final = Message("no node offers {resources} without {whole}, which they are shares of")
-SIMILAR_OFFERED: Final = Message("no node offers {resources}; some offer {similar}")
-NOT_TOGETHER: Final = Message("no node offers {resources} together")
-NOT_READY: Final = Message("no ready node offers {resources} ({nodes} not ready)")
-TOO_FEW: Final = Message("no ready node offers {resources}")
-TOO_FEW_NOW: Final = Message("no ready node offers {resources} now ({nodes} may offer them again)")
-EXCLUDED: Final = Message("each of the {nodes} nodes that offer {resources} is excluded by the pod's {parts}")
+NOT_OFFERED: Final = Line("no node offers {resources}")
+NOT_IN_FILE: Final = Line("none of the {nodes} nodes in {source} offers {resources}")
+ONLY_SHARES: Final = Line("no node offers {resources} without {whole}, which they are shares of")
+SIMILAR_OFFERED: Final = Line("no node offers {resources}; some offer {similar}")
+NOT_TOGETHER: Final = Line("no node offers {resources} together")
+NOT_READY: Final = Line("no ready node offers {resources} ({nodes} not ready)")
+TOO_FEW: Final = Line("no ready node offers {resources}")
+TOO_FEW_NOW: Final = Line("no ready node offers {resources} now ({nodes} may offer them again)")
+EXCLUDED: Final = Line("each of the {nodes} nodes that offer {resources} is excluded by the pod's {parts}")
 
-_FIX_OF: Final = {
+_FIX_OF: Final[dict[Message, Message]] = {
     NOT_OFFERED: _CHECK_PLUGIN,
     NOT_IN_FILE: _CHECK_FILE,
-    ONLY_SHARES: Message("add {whole}: 1"),
-    NOT_TOGETHER: Message("request resources that one node offers"),
+    ONLY_SHARES: Line("add {whole}: 1"),
+    NOT_TOGETHER: Line("request resources that one node offers"),
     EXCLUDED: _CHANGE_SELECTORS,
     NOT_READY: _WAIT,
     TOO_FEW_NOW: _WAIT,
@@ -112,29 +109,45 @@ _FIX_OF: Final = {
 Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
 
 
+# A value that is a message, or the same in each language.
+_Words: TypeAlias = Message | str
+
+
+class _Table(Message):
+    """A table of nodes with its headings, aligned when it is rendered."""
+
+    def __new__(cls, rows: Sequence[Sequence[_Words]]) -> Self:
+        """Return the table."""
+        return tuple.__new__(cls, ("", {"rows": tuple(map(tuple, rows))}))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _formatted(self, language: Language) -> str:
+        rows = [
+            [cell.in_language(language) if isinstance(cell, Message) else printable(cell) for cell in row]
+            for row in self[1]["rows"]
+        ]
+        return "\n    ".join(_aligned([_COLUMNS.in_language(language).split("|"), *rows]))
+
+
 class MessageWriter:
-    """Writes messages in one language.
+    """Writes messages.
 
     containers: those that share a requirement. node: the one that the pod is bound to, or empty.
     """
 
-    def __init__(self, language: Language) -> None:
-        self.language = language
+    def __init__(self) -> None:
         self.node = ""
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
-    def of(self, text: Message) -> str:
-        """Return a text in the language, in one line."""
-        line = text.in_language(self.language)
-        return line if line.isprintable() else printable(line)
-
     def anywhere(self, container: str, result: CheckResult) -> Wording:
         """Return what is said of a result that holds on every node."""
-        cause, origin = self.of(result.summary), self.of(result.origin)
+        cause, origin = _IT.having(text=result.summary), result.origin
         if origin:
-            cause = self._fill(_WITH_ORIGIN, reason=cause, origin=origin)
+            cause = _WITH_ORIGIN.having(reason=cause, origin=origin)
         denied = result.level is Level.INCOMPATIBLE
-        fixes = [self.of(result.remedy), *self._policy([result.setting] if denied and result.setting else [])]
+        fixes = [result.remedy, *self._policy([result.setting] if denied and result.setting else [])]
         return Wording(self._in(container, cause), self._joined(filter(None, fixes)), cause)
 
     def declared(
@@ -143,49 +156,49 @@ class MessageWriter:
         """Return the violation that a container declares what is known of its image. names: where."""
         (first, *_) = names
         path = field_path(("metadata", "annotations", first) if "/" in first else (*container.path, "env"))
-        listed = self.of(_COMMA).join(names)
-        cause, fix = self._fill(_DECLARED, names=listed), self._fill(_REMOVE_DECLARATION, names=listed)
+        listed = Joined(", ", names)
+        cause, fix = _DECLARED.having(names=listed), _REMOVE_DECLARATION.having(names=listed)
         fixes = self._joined([fix, *self._policy(["declarations"])])
         reason = self._in(container.name, cause)
-        return Violation(rule.name, action, path, reason, fixes, cause, self.language)
+        return Violation(rule.name, action, path, reason, fixes, cause)
 
     def no_candidates(
         self, rule: CompatibilityRule, container: str, why: Message, resources: Sequence[str], **facts: object
     ) -> AdmissionWarning:
         """Return the warning that no node is a candidate. why: one of those above; facts: others of it."""
-        rest = [self._fill(_MORE, count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
-        names = self.of(_COMMA).join([*resources[:_ROWS], *rest])
-        cause = self._fill(_NO_CANDIDATES, why=self._fill(why, resources=names, **facts))
-        fix = self._fill(_FIX_OF.get(why, _CHECK_RESOURCES), **facts)
+        rest = [_MORE.having(count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
+        names = Joined(", ", [*resources[:_ROWS], *rest])
+        cause = _NO_CANDIDATES.having(why=why.having(resources=names, **facts))
+        fix = _FIX_OF.get(why, _CHECK_RESOURCES).having(**facts)
         return AdmissionWarning(rule.name, self._in(container, cause), fix, cause, Certainty.UNKNOWN)
 
-    def _in(self, container: str, cause: str) -> str:
-        return self._fill(_IN_CONTAINER, container=container, cause=cause)
+    def _in(self, container: str, cause: Message) -> Message:
+        return _IN_CONTAINER.having(container=container, cause=cause)
 
-    def parts(self, found: Sequence[tuple[str, str]]) -> str:
+    def parts(self, found: Sequence[tuple[str, str]]) -> Message:
         """Return the parts of a pod's spec that exclude nodes; found: as of `excluding`."""
-        return self.of(_COMMA).join(self._first(f"{field} {value}".rstrip() for field, value in found))
+        return Joined(", ", self._first(f"{field} {value}".rstrip() for field, value in found))
 
     def doubts(self, classes: Sequence[NodeClassResult]) -> list[AdmissionWarning]:
         """Return a warning for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
         level = min(each.level for each in classes)
         found = _results_of([each for each in classes if each.level is level], level)
-        nodes: dict[tuple[RuleRequirement, str, str], list[NodeClassResult]] = {}
+        nodes: dict[tuple[RuleRequirement, Message, Message], list[NodeClassResult]] = {}
         for each, pairs in found:
             for required, result in pairs:
                 if not result.warns:
                     continue
-                key = required, self.of(result.summary), self.of(result.remedy)
+                key = required, result.summary, result.remedy
                 members = nodes.setdefault(key, [])
                 if not members or members[-1] is not each:
                     members.append(each)
         warnings = []
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
-            cause = summary if known else self._fill(_UNDETERMINED, reason=summary)
-            fix = remedy if known else remedy or self.of(_LABEL_NODES)
+            cause = _IT.having(text=summary) if known else _UNDETERMINED.having(reason=summary)
+            fix = _IT.having(text=remedy) if remedy else Message() if known else _LABEL_NODES
             named, kinds = self._named([required]), self._joined(self._kinds(members))
-            reason = self._fill(_ON_NODES, containers=named, cause=cause, nodes=kinds)
+            reason = _ON_NODES.having(containers=named, cause=cause, nodes=kinds)
             certainty = Certainty.LIKELY if known else Certainty.UNKNOWN
             warnings.append(AdmissionWarning(required.rule.name, reason, fix, cause, certainty))
         return warnings
@@ -194,13 +207,13 @@ class MessageWriter:
         """Return the warning that only nodes that are not ready may be compatible."""
         may = [each for each in classes if each.level is not Level.INCOMPATIBLE]
         containers = self._named([required for required, _ in may[0].results])
-        cause, nodes = self.of(_RETURNING), self._joined(self._kinds(may))
-        reason = self._fill(_ON_NODES, containers=containers, cause=cause, nodes=nodes)
-        return AdmissionWarning(rule.name, reason, self.of(_WAIT), cause, Certainty.UNKNOWN)
+        cause, nodes = _RETURNING, self._joined(self._kinds(may))
+        reason = _ON_NODES.having(containers=containers, cause=cause, nodes=nodes)
+        return AdmissionWarning(rule.name, reason, _WAIT, cause, Certainty.UNKNOWN)
 
     def coming(self, prospects: Sequence[ProspectResult]) -> Message:
         """Return the note that an autoscaler may add a compatible node."""
-        names = ", ".join(self._first(dict.fromkeys(map(self._pool, prospects))))
+        names = Joined(", ", self._first(dict.fromkeys(map(self._pool, prospects))))
         return _COMING.having(pools=names)
 
     def ways_in(self, types: Sequence[str], prospects: Sequence[ProspectResult]) -> Message:
@@ -208,14 +221,14 @@ class MessageWriter:
         ways = self._first(dict.fromkeys([*types, *map(self._pool, prospects)]))
         if not ways:
             return _NO_WAY_IN
-        return _WAYS_IN.having(ways=", ".join(ways))
+        return _WAYS_IN.having(ways=Joined(", ", ways))
 
     def no_way_in(self, rule: CompatibilityRule, pools: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that node affinity keeps out pools whose nodes may be compatible."""
-        names = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, pools))))
-        cause = self._fill(_CONTRADICTED, pools=names)
-        reason = self._fill(_COLON, about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause, Certainty.UNKNOWN)
+        names = Joined(", ", self._first(dict.fromkeys(map(self._pool, pools))))
+        cause = _CONTRADICTED.having(pools=names)
+        reason = _COLON.having(about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, _STATE_FACTS, cause, Certainty.UNKNOWN)
 
     def untolerated(
         self, required: Sequence[RuleRequirement], nodes: Iterable[NodeClassResult], taints: UntoleratedTaints
@@ -225,67 +238,64 @@ class MessageWriter:
 
     def untolerated_pools(self, prospects: Sequence[ProspectResult], taints: UntoleratedTaints) -> Wording:
         """Return what is said of a pod that does not tolerate new nodes that may be compatible."""
-        pools = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, prospects))))
+        pools = Joined(", ", self._first(dict.fromkeys(map(self._pool, prospects))))
         return self._untolerated([required for required, _ in prospects[0].nodes.results], pools, taints)
 
     def _untolerated(
-        self, required: Sequence[RuleRequirement], nodes: str, taints: UntoleratedTaints
+        self, required: Sequence[RuleRequirement], nodes: Message, taints: UntoleratedTaints
     ) -> Wording:
-        shown = self.of(_COMMA).join(self._first(dict.fromkeys(map(str, taints.all))))
-        cause = self._fill(_UNTOLERATED, taints=shown)
-        reason = self._fill(_ON_NODES, containers=self._named(required), cause=cause, nodes=nodes)
+        shown = Joined(", ", self._first(dict.fromkeys(map(str, taints.all))))
+        cause = _UNTOLERATED.having(taints=shown)
+        reason = _ON_NODES.having(containers=self._named(required), cause=cause, nodes=nodes)
         words = _TOLERATE_OR_ENABLE if taints.covered else _TOLERATE
-        fix = self._fill(words, tolerations=", ".join(self._first(taints.tolerations)), rule=taints.rule)
+        fix = words.having(tolerations=Joined(", ", self._first(taints.tolerations)), rule=taints.rule)
         return Wording(reason, fix, cause)
 
     def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
         """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
         unknown = [each for each in prospects if each.level is Level.UNKNOWN]
         missing = dict.fromkeys(
-            self.of(result.reason)
-            for each in unknown
-            for result in each.nodes.checks
-            if result.level is Level.UNKNOWN
+            result.reason for each in unknown for result in each.nodes.checks if result.level is Level.UNKNOWN
         )
-        pools = self.of(_COMMA).join(self._first(dict.fromkeys(map(self._pool, unknown))))
-        cause = self._fill(_MAY_COME, pools=pools, missing=self._joined(self._first(missing)))
+        pools = Joined(", ", self._first(dict.fromkeys(map(self._pool, unknown))))
+        cause = _MAY_COME.having(pools=pools, missing=self._joined(self._first(missing)))
         containers = self._named([required for required, _ in unknown[0].nodes.results])
-        reason = self._fill(_COLON, about=containers, what=cause)
-        return AdmissionWarning(rule.name, reason, self.of(_STATE_FACTS), cause, Certainty.UNKNOWN)
+        reason = _COLON.having(about=containers, what=cause)
+        return AdmissionWarning(rule.name, reason, _STATE_FACTS, cause, Certainty.UNKNOWN)
 
     def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Message) -> AdmissionWarning:
         """Return the warning that the devices of a claim were not checked."""
-        cause = self._fill(_CLAIM_UNCHECKED, claim=claim, why=self.of(why))
-        reason = self._fill(_COLON, about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, "", cause, Certainty.UNKNOWN)
+        cause = _CLAIM_UNCHECKED.having(claim=claim, why=why)
+        reason = _COLON.having(about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, cause=cause, certainty=Certainty.UNKNOWN)
 
     def selector_fails(self, rule: CompatibilityRule, claim: str, driver: str, why: str) -> AdmissionWarning:
         """Return the warning that a selector of a claim fails on devices of a driver. why: the error."""
-        cause = self._fill(_SELECTOR_FAILS, claim=claim, driver=driver, why=why)
-        reason = self._fill(_COLON, about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, self.of(_GUARD), cause)
+        cause = _SELECTOR_FAILS.having(claim=claim, driver=driver, why=why)
+        reason = _COLON.having(about=self._all(), what=cause)
+        return AdmissionWarning(rule.name, reason, _GUARD, cause)
 
     def claim_too_wide(
         self, rule: CompatibilityRule, claim: str, classes: Sequence[NodeClassResult], selector: str
     ) -> AdmissionWarning:
         """Return the warning that a claim may be given devices that are not compatible. selector: CEL."""
         pairs = _distinct(_results_of(classes, Level.INCOMPATIBLE))
-        reasons = dict.fromkeys(self.of(result.summary) for found in pairs for _, result in found)
-        cause = self._fill(_CLAIM_TOO_WIDE, claim=claim, reasons=self._joined(self._first(reasons)))
+        reasons = dict.fromkeys(result.summary for found in pairs for _, result in found)
+        cause = _CLAIM_TOO_WIDE.having(claim=claim, reasons=self._joined(self._first(reasons)))
         nodes = self._joined(self._kinds(classes))
-        reason = self._fill(_ON_NODES, containers=self._all(), cause=cause, nodes=nodes)
+        reason = _ON_NODES.having(containers=self._all(), cause=cause, nodes=nodes)
         return AdmissionWarning(rule.name, reason, self._selected(selector), cause)
 
     def no_device(self, found: NoFittingNode, path: str, claim: str, selector: str) -> Violation:
         """Return the violation that no device which a claim may be given is compatible. selector: CEL."""
-        head = self._fill(_NO_DEVICE, containers=self._all(), claim=claim)
+        head = _NO_DEVICE.having(containers=self._all(), claim=claim)
         return self._violation(found, path, head, fixes=[self._selected(selector)] if selector else [])
 
-    def _all(self) -> str:
+    def _all(self) -> Message:
         return self._named(list(self.containers))
 
-    def _selected(self, selector: str) -> str:
-        return self._fill(_SELECT, selector=selector) if selector else ""
+    def _selected(self, selector: str) -> Message:
+        return _SELECT.having(selector=selector) if selector else Message()
 
     def none_fits(
         self,
@@ -299,8 +309,7 @@ class MessageWriter:
         A warning is one line, because API servers drop one with line breaks.
         """
         count = sum(each.nodes for each in found.classes)
-        head = self._fill(
-            _HEAD_OF_NODE if self.node else _HEAD_OF_ONE if count == 1 else _HEAD,
+        head = (_HEAD_OF_NODE if self.node else _HEAD_OF_ONE if count == 1 else _HEAD).having(
             containers=self._named(unmet_requirements(found.classes)),
             node=self.node,
             count=count,
@@ -311,70 +320,69 @@ class MessageWriter:
         self,
         found: NoFittingNode,
         path: str,
-        head: str,
+        head: Message,
         prospects: Sequence[ProspectResult] = (),
-        fixes: Sequence[str] = (),
+        fixes: Sequence[Message] = (),
     ) -> Violation:
         """Return a violation with its causes, a table, and fixes; fixes: those that come first."""
         unmet = unmet_requirements(found.classes)
         results = _results_of(found.classes, Level.INCOMPATIBLE, unmet)
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
-        causes = dict.fromkeys(
-            [*(self.of(each.origin) for each in distinct), *(self.of(each.summary) for each in distinct)]
-        )
+        causes = dict.fromkeys([*(each.origin for each in distinct), *(each.summary for each in distinct)])
         cause = self._joined(filter(None, self._first(causes)))
-        reason = self._fill(_COLON, about=head, what=cause)
+        reason = _COLON.having(about=head, what=cause)
+        table = Message()
         if found.action is not Action.WARN:
             present = any(each.members for each in found.classes)
             rows = self._table(results, several=len(unmet) > 1) if present else []
-            rows += self._first(map(self._row_of, prospects))
-            reason = "\n    ".join([reason, *rows])
+            rows += self._first([self._row_of(each) for each in prospects])
+            table = Joined("\n    ", rows) if rows else table
         settings = _settings(results)
-        fixes = [*fixes, *self._remedies(results), *self._excluded(found)]
+        every = [*fixes, *self._remedies(results), *self._excluded(found)]
         if found.action is not Action.WARN:
-            fixes += self._policy(settings)
-        fix = self._fill(_FIXES, fixes=self._joined(fixes)) if fixes else ""
+            every += self._policy(settings)
+        fix = _FIXES.having(fixes=self._joined(every)) if every else Message()
         basis = Basis.POLICY if settings else Basis.FACT
         rule = found.required.rule
-        return Violation(rule.name, found.action, path, reason, fix, cause, self.language, basis)
+        return Violation(rule.name, found.action, path, reason, fix, cause, basis, table=table)
 
-    def with_policy(self, fix: str, setting: str) -> str:
+    def with_policy(self, fix: Message, setting: str) -> Message:
         """Return a fix with that of a violation that a setting of the rule causes."""
         return self._joined([fix, *self._policy([setting])])
 
-    def _policy(self, settings: Sequence[str]) -> list[str]:
+    def _policy(self, settings: Sequence[str]) -> list[Message]:
         """Return the fix of a violation that settings of a rule cause."""
-        return [self._fill(_SETTINGS, settings=self.of(_COMMA).join(settings))] if settings else []
+        return [_SETTINGS.having(settings=Joined(", ", settings))] if settings else []
 
-    def _row_of(self, prospect: ProspectResult) -> str:
+    def _row_of(self, prospect: ProspectResult) -> Message:
         reasons = dict.fromkeys(
-            self.of(each.summary) for each in prospect.nodes.checks if each.level is Level.INCOMPATIBLE
+            each.summary for each in prospect.nodes.checks if each.level is Level.INCOMPATIBLE
         )
-        return self._fill(_COLON, about=self._pool(prospect), what=self._joined(self._first(reasons)))
+        return _COLON.having(about=self._pool(prospect), what=self._joined(self._first(reasons)))
 
-    def _pool(self, prospect: ProspectResult) -> str:
+    def _pool(self, prospect: ProspectResult) -> Message:
         pool = prospect.pool
         product = pool.capabilities.product
         words = _POOL_OF if product else _POOL
-        return self._fill(words, kind=pool.kind, name=pool.name, product=product)
+        return words.having(kind=pool.kind, name=pool.name, product=product)
 
-    def _first(self, texts: Iterable[str]) -> list[str]:
+    def _first(self, texts: Iterable[_Words]) -> list[_Words]:
         """Return the first of some texts, and how many more there are."""
         shown = [*texts]
-        rest = [self._fill(_MORE, count=len(shown) - _ROWS)] if len(shown) > _ROWS else []
+        rest = [_MORE.having(count=len(shown) - _ROWS)] if len(shown) > _ROWS else []
         return [*shown[:_ROWS], *rest]
 
-    def _named(self, required: Sequence[RuleRequirement]) -> str:
+    def _named(self, required: Sequence[RuleRequirement]) -> Message:
         """Return the names of the containers that have these requirements."""
         names = [
             repr(name)
             for name in dict.fromkeys(one.name for each in required for one in self.containers[each])
         ]
-        shown = self.of(_COMMA).join(self._first(names))
+        shown = Joined(", ", self._first(names))
         words = _ONE if len(names) == 1 else _SEVERAL if len(required) == 1 else _TOGETHER
-        return self._fill(words, names=shown)
+        return words.having(names=shown)
 
-    def _table(self, results: Sequence[tuple[NodeClassResult, Pairs]], *, several: bool) -> list[str]:
+    def _table(self, results: Sequence[tuple[NodeClassResult, Pairs]], *, several: bool) -> list[_Words]:
         """Return a line for each kind of node, the most frequent first. several: there are requirements."""
         counts: Counter[tuple[tuple[str, ...], int]] = Counter()
         by_id = {id(pairs): pairs for _, pairs in results}
@@ -383,26 +391,21 @@ class MessageWriter:
             cells = (node.product or _UNKNOWN, node.driver or _UNKNOWN, _dotted(node.cuda))
             counts[(*cells, _dotted(node.gpu_capability)), id(pairs)] += each.nodes
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][0]))
-        shown = [
+        shown: list[list[_Words]] = [
             [str(count), *cells, self._why(by_id[key], several=several)]
             for (cells, key), count in rows[:_ROWS]
         ]
         rest = sum(count for _, count in rows[_ROWS:])
-        return [
-            *_aligned([self.of(_COLUMNS).split("|"), *shown]),
-            *([self._fill(_MORE, count=rest)] if rest else []),
-        ]
+        return [_Table(shown), *([_MORE.having(count=rest)] if rest else [])]
 
-    def _why(self, pairs: Pairs, *, several: bool) -> str:
+    def _why(self, pairs: Pairs, *, several: bool) -> Message:
         reasons = (
-            self._fill(_COLON, about=self._named([required]), what=self.of(result.summary))
-            if several
-            else self.of(result.summary)
+            _COLON.having(about=self._named([required]), what=result.summary) if several else result.summary
             for required, result in pairs
         )
         return self._joined(self._first(dict.fromkeys(reasons)))
 
-    def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[str]:
+    def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[_Words]:
         """Return suggested fixes; of several for one requirement, the one for the newest driver."""
         by_cuda = sorted(results, key=lambda each: each[0].capabilities.cuda or (0, 0))
         remedies: dict[tuple[RuleRequirement, str, int], Message] = {}
@@ -410,10 +413,10 @@ class MessageWriter:
         for pairs in [*_distinct(by_cuda), *_distinct(by_cuda[::-1])[::-1]]:
             for required, result in pairs:
                 if result.remedy:
-                    remedies[required, self.of(result.origin), result.code] = result.remedy
-        return self._first(dict.fromkeys(map(self.of, remedies.values())))
+                    remedies[required, result.origin.en, result.code] = result.remedy
+        return self._first({remedy.en: remedy for remedy in remedies.values()}.values())
 
-    def _excluded(self, found: NoFittingNode) -> list[str]:
+    def _excluded(self, found: NoFittingNode) -> list[Message]:
         """Return the compatible nodes that are no candidates: those of one reason together."""
         known = [
             each for each in found.elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability
@@ -422,28 +425,22 @@ class MessageWriter:
         others = [each._replace(members=each.members & ~found.offering) for each in known]
         words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(found.excluded_by)
         groups = (words, self._kinds(offering)), (_ELSEWHERE_WITHOUT, self._kinds(others))
-        return [
-            self._fill(text, nodes=self.of(_COMMA_BETWEEN).join(kinds), parts=parts)
-            for text, kinds in groups
-            if kinds
-        ]
+        return [text.having(nodes=Joined(" and ", kinds), parts=parts) for text, kinds in groups if kinds]
 
-    def _kinds(self, classes: Iterable[NodeClassResult]) -> list[str]:
+    def _kinds(self, classes: Iterable[NodeClassResult]) -> list[_Words]:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
         counts: Counter[str] = Counter()
         for each in classes:
             if each.members:
                 kind = f"{each.capabilities.product or 'GPU'}, CUDA {_dotted(each.capabilities.cuda)}"
                 counts[kind] += each.nodes
-        kinds = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
+        kinds: list[_Words] = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
-        return [*kinds, self._fill(_MORE, count=rest)] if rest else kinds
+        return [*kinds, _MORE.having(count=rest)] if rest else kinds
 
-    def _joined(self, texts: Iterable[str]) -> str:
-        return self.of(_AND).join(texts)
-
-    def _fill(self, text: Message, **facts: object) -> str:
-        return printable(self.of(text).format(**facts))
+    def _joined(self, texts: Iterable[_Words]) -> Message:
+        items = [*texts]
+        return _IT.having(text=Joined("; ", items)) if items else Message()
 
 
 def _results_of(

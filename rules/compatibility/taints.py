@@ -30,6 +30,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_resource_domains, gpu_tolerations
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import excluding
+from rules.text.i18n import Line
 from rules.text.paths import field_path
 
 _SETTING = "checks.taints"
@@ -84,7 +85,7 @@ def _said(
         return AdmissionWarning(rule.name, *said)
     path = field_path((*asked.pod.containers[0].path[:-2], "tolerations"))
     said = said._replace(fix=asked.writer.with_policy(said.fix, _SETTING))
-    return Violation(rule.name, rule.action, path, *said, asked.writer.language, Basis.POLICY)
+    return Violation(rule.name, rule.action, path, *said, Basis.POLICY)
 
 
 def _untolerated(asked: PodRequest, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:
@@ -141,7 +142,7 @@ def _no_candidates(
             names = tuple(_with_amounts(names, asked, evaluator))
         warning = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
         classes = evaluator.inventory.classes(returning, rule.sharing.labels)
-        return _with_cause(warning, asked, [each.capabilities for each in classes])
+        return _with_cause(warning, [each.capabilities for each in classes])
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
@@ -183,13 +184,13 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     return writer.no_candidates(rule, container, NOT_OFFERED, names)
 
 
-def _with_cause(
-    warning: AdmissionWarning, asked: PodRequest, nodes: Iterable[NodeCapabilities]
-) -> AdmissionWarning:
+def _with_cause(warning: AdmissionWarning, nodes: Iterable[NodeCapabilities]) -> AdmissionWarning:
     """Return a warning with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
     found = [unsupported_gpu(each) for each in nodes]
     first = found[0]
-    return warning if first is None or None in found else warning._replace(fix=asked.writer.of(first.reason))
+    return (
+        warning if first is None or None in found else warning._replace(fix=Line("{text}", text=first.reason))
+    )
 
 
 def _with_amounts(names: Iterable[str], asked: PodRequest, evaluator: NodeEvaluator) -> Iterator[str]:

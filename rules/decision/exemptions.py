@@ -15,7 +15,7 @@ from rules.decision import messages
 from rules.model.decision import CAP_ANNOTATION, AdmissionWarning, Decision, Effect, Violation
 from rules.model.rule import Action, Exemption, ImageCatalogRule, NodeProfile, Rule, mildest
 from rules.text.glob import glob
-from rules.text.i18n import Language
+from rules.text.i18n import Message
 
 if TYPE_CHECKING:
     from rules.kube.pod import Pod
@@ -79,10 +79,10 @@ class PodExemptions:
                 return exemption
         return None
 
-    def expired(self, rules: Iterable[str], language: Language) -> list[AdmissionWarning]:
+    def expired(self, rules: Iterable[str]) -> list[AdmissionWarning]:
         """Return a warning for each expired exemption from one of the rules that covers the pod."""
         return [
-            messages.expired(language, rule, found.name, found.until)
+            messages.expired(rule, found.name, found.until)
             for rule in rules
             for found in self._by_rule.get(rule, ())
             if self._now >= found.expires and self._covers(found)
@@ -105,23 +105,25 @@ _CHANGES: Final = {"injected": "would-inject", "defaulted": "would-default"}
 
 
 def warning_lines(
-    language: Language, violations: Iterable[Violation], warnings: Iterable[AdmissionWarning] = ()
-) -> tuple[str, ...]:
+    violations: Iterable[Violation], warnings: Iterable[AdmissionWarning] = ()
+) -> tuple[Message, ...]:
     """Return the lines of the violations that only warn, and of warnings, each once."""
     mild = [each.warning for each in violations if each.action is Action.WARN]
-    return tuple(messages.warning_line(language, each) for each in dict.fromkeys([*mild, *warnings]))
+    return tuple(map(messages.WarningLine, dict.fromkeys([*mild, *warnings])))
 
 
-def permitted(decision: Decision, language: Language) -> Decision:
+def permitted(decision: Decision) -> Decision:
     """Return a decision that warns of what it denied."""
     violations = tuple(
         replace(each, action=mildest(each.action, Action.WARN)) for each in decision.violations
     )
-    warnings = dict.fromkeys((*warning_lines(language, violations), *decision.warnings))
-    return decision._replace(allowed=True, message="", violations=violations, warnings=tuple(warnings))
+    warnings = dict.fromkeys((*warning_lines(violations), *decision.warning_lines))
+    return decision._replace(
+        allowed=True, denial=Message(), violations=violations, warning_lines=tuple(warnings)
+    )
 
 
-def capped(decision: Decision, cap: Action, language: Language, *, mutating: bool) -> Decision:
+def capped(decision: Decision, cap: Action, *, mutating: bool) -> Decision:
     """Return a decision with its effect capped.
 
     cap: `deny` leaves it as it is; `warn` warns of what it denied, and keeps its patch; `dryrun` answers
@@ -135,11 +137,11 @@ def capped(decision: Decision, cap: Action, language: Language, *, mutating: boo
         for each in decision.violations
     )
     if not decision.allowed:
-        withheld, decision = Effect.DENY, permitted(decision, language)
+        withheld, decision = Effect.DENY, permitted(decision)
     if cap is Action.DRYRUN:
         if decision.patch and mutating and not withheld:
             withheld = Effect.PATCH
-        audit, decision = _of_dry_run(audit), decision._replace(notices=(), warnings=(), patch=())
+        audit, decision = _of_dry_run(audit), decision._replace(notices=(), warning_lines=(), patch=())
     audit[CAP_ANNOTATION] = f"{cap.value}, would {withheld.value}" if withheld else cap.value
     return decision._replace(violations=violations, audit=audit, withheld=withheld)
 

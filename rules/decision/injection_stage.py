@@ -30,7 +30,6 @@ from rules.model.rule import (
     InjectionRule,
     directory,
 )
-from rules.text.i18n import Language
 
 if TYPE_CHECKING:
     from rules.kube.pod import Container, Pod
@@ -106,7 +105,7 @@ def _apply(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
 
 
 def hidden_sources(
-    rule: InjectionRule, container: Container, done: Collection[str], language: Language
+    rule: InjectionRule, container: Container, done: Collection[str]
 ) -> list[AdmissionWarning]:
     """Return warnings for injected variables that `envFrom` may hold under the same name, unseen.
 
@@ -125,7 +124,7 @@ def hidden_sources(
                     for kind, body in source.items()
                     if isinstance(body, dict)
                 )
-                warnings.append(messages.env_from(language, rule.name, container.name, name, reference))
+                warnings.append(messages.env_from(rule.name, container.name, name, reference))
     return warnings
 
 

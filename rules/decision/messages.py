@@ -8,11 +8,10 @@ because API servers cut them there.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, Self
 
 from rules.model.decision import AdmissionWarning, Violation, Wording, with_fix
-from rules.text.i18n import Language, Message
-from rules.text.printable import printable
+from rules.text.i18n import Joined, Language, Line, Message
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 WARNING_LENGTH: Final = 256
@@ -30,113 +29,108 @@ class Words(NamedTuple):
     fix: Message
 
 
-_FOUND: Final = Message("{found}")
+_FOUND: Final = Line("{found}")
 LIMIT_MISSING: Final = Words(
-    Message("nothing"),
-    Message("a quantity of {key}"),
-    Message("set {path}"),
+    Line("nothing"),
+    Line("a quantity of {key}"),
+    Line("set {path}"),
 )
-LIMIT_FORBIDDEN: Final = Words(_FOUND, Message("no limit of {key}"), Message("remove {path}"))
+LIMIT_FORBIDDEN: Final = Words(_FOUND, Line("no limit of {key}"), Line("remove {path}"))
 REQUEST_MISSING: Final = LIMIT_MISSING
 REQUEST_DIFFERS: Final = Words(
     _FOUND,
-    Message("a request equal to the limit, {limit}"),
-    Message("remove {path}, or set it to the limit"),
+    Line("a request equal to the limit, {limit}"),
+    Line("remove {path}, or set it to the limit"),
 )
-_WITHOUT_LIMIT: Final = Message("{found} and no limit")
+_WITHOUT_LIMIT: Final = Line("{found} and no limit")
 REQUEST_WITHOUT_LIMIT: Final = Words(
     _WITHOUT_LIMIT,
-    Message("a limit, which the request follows"),
-    Message("move it to limits: set {limit_path}"),
+    Line("a limit, which the request follows"),
+    Line("move it to limits: set {limit_path}"),
 )
 REQUEST_FORBIDDEN: Final = Words(
     _WITHOUT_LIMIT,
-    Message("no request of {key}"),
-    Message("remove {path}"),
+    Line("no request of {key}"),
+    Line("remove {path}"),
 )
 EXCLUDED: Final = Words(
-    Message("{found} together with {other}"),
-    Message("only one of {key} and {other}"),
-    Message("remove one of them"),
+    Line("{found} together with {other}"),
+    Line("only one of {key} and {other}"),
+    Line("remove one of them"),
 )
 NO_QUANTITY: Final = Words(
     _FOUND,
-    Message("a quantity, such as 2, 500m or 8Gi"),
-    Message("write a number with a Kubernetes suffix"),
+    Line("a quantity, such as 2, 500m or 8Gi"),
+    Line("write a number with a Kubernetes suffix"),
 )
-NOT_WHOLE: Final = Words(_FOUND, Message("a whole number"), Message("use a whole number"))
-WHOLE_OR_SHARE: Final = Message("use a whole number, or a resource that shares GPUs: {shares}")
+NOT_WHOLE: Final = Words(_FOUND, Line("a whole number"), Line("use a whole number"))
+WHOLE_OR_SHARE: Final = Line("use a whole number, or a resource that shares GPUs: {shares}")
 # Instead of the description of a rule.
-API_SERVER: Final = Message("the API server accepts nothing else of extended resources")
+API_SERVER: Final = Line("the API server accepts nothing else of extended resources")
 NOT_POSITIVE: Final = Words(
     _FOUND,
-    Message("zero or more"),
-    Message("use a positive number, or remove it"),
+    Line("zero or more"),
+    Line("use a positive number, or remove it"),
 )
 # A value that the user may not have written.
-THE_DEFAULT: Final = Message("{found} (the default of the rule)")
-_EXPECTED: Final = Message("{expected}")
-INVALID: Final = Words(_FOUND, _EXPECTED, Message())
+THE_DEFAULT: Final = Line("{found} (the default of the rule)")
+_EXPECTED: Final = Line("{expected}")
+INVALID: Final = Words(_FOUND, _EXPECTED, Line())
 INVALID_OTHERS: Final = Words(
     _FOUND,
     _EXPECTED,
-    Message("change the other resource it depends on, or remove {path}"),
+    Line("change the other resource it depends on, or remove {path}"),
 )
 # A variable of the container that a validation names.
 VARIABLE: Final = Words(
-    Message("{variable}={found}"),
+    Line("{variable}={found}"),
     _EXPECTED,
-    Message("change {variable}, or remove it"),
+    Line("change {variable}, or remove it"),
 )
 # The fix that a validation has itself.
-OWN_FIX: Final = Message("{own_fix}")
+OWN_FIX: Final = Line("{own_fix}")
 # A suggested value in the unit of the resource.
-USE_VALUE: Final = Message("use {value}: {found} is {value} units of {unit}")
-NOT_EVALUATED: Final = Message("a value for which {expression} can be evaluated, but: {error}")
-_FIX_RULE: Final = Message("the rule is at fault: ask its owner to fix the expression")
+USE_VALUE: Final = Line("use {value}: {found} is {value} units of {unit}")
+NOT_EVALUATED: Final = Line("a value for which {expression} can be evaluated, but: {error}")
+_FIX_RULE: Final = Line("the rule is at fault: ask its owner to fix the expression")
 VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
-VALIDATION_IGNORED: Final = Message("{expression} could not be evaluated for {key} and was skipped: {error}")
-NOTHING_INJECTED: Final = Message(
+VALIDATION_IGNORED: Final = Line("{expression} could not be evaluated for {key} and was skipped: {error}")
+NOTHING_INJECTED: Final = Line(
     "a condition of the rule could not be evaluated, nothing was injected: {error}"
 )
-RULE_APPLIES: Final = Message("a condition of the rule could not be evaluated, so the rule applies: {error}")
-_OLD_AFFINITY: Final = Message(
+RULE_APPLIES: Final = Line("a condition of the rule could not be evaluated, so the rule applies: {error}")
+_OLD_AFFINITY: Final = Line(
     "the pod's node affinity cannot change and is not that of the new image: incompatible nodes, if there"
     " are any, are not excluded"
 )
-_CREATE_AGAIN: Final = Message("delete the pod and create it again")
-EXPIRED: Final = Message("exemption {exemption} expired at {until}")
-_RENEW: Final = Message("ask its owner to renew it")
-ENV_FROM: Final = Message("{name} is set and takes precedence over a value from {source}")
-_LIST_IN_ENV: Final = Message("to keep your own value, list {name} in env")
-_IN_CONTAINER: Final = Message("container {container!r}: {cause}")
-_AT_PATH: Final = Message("container {container!r}, {path}: {cause}")
-_VIOLATION: Final = Message("found {found}, expected {expected}")
-_WITH_DESCRIPTION: Final = Message("{expected} ({description})")
-_DENIED: Final = Message("{kind} denied by gpugate: ")
-_DENIED_SEVERAL: Final = Message("{kind} denied by gpugate, {count} violations: 1. ")
-_RULE: Final = Message(" [rule {rule}]")
+_CREATE_AGAIN: Final = Line("delete the pod and create it again")
+EXPIRED: Final = Line("exemption {exemption} expired at {until}")
+_RENEW: Final = Line("ask its owner to renew it")
+ENV_FROM: Final = Line("{name} is set and takes precedence over a value from {source}")
+_LIST_IN_ENV: Final = Line("to keep your own value, list {name} in env")
+_IN_CONTAINER: Final = Line("container {container!r}: {cause}")
+_AT_PATH: Final = Line("container {container!r}, {path}: {cause}")
+_VIOLATION: Final = Line("found {found}, expected {expected}")
+_WITH_DESCRIPTION: Final = Line("{expected} ({description})")
+_DENIED: Final = Message("{kind} denied by gpugate: {violation}")
+_DENIED_SEVERAL: Final = Message("{kind} denied by gpugate, {count} violations: 1. {violation}")
+_NUMBERED: Final = Message("{number}. {violation}")
+_OF_RULE: Final = Message("{line} [rule {rule}]")
 
 
 def violation(
-    language: Language,
-    words: Words,
-    description: Message,
-    facts: Mapping[str, object],
-    fix: Message | None = None,
+    words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None = None
 ) -> Wording:
     """Return what is said of a violation. facts: container and path, and what the words name.
 
     fix: instead of that of the words.
     """
-    expected = words.expected.in_language(language).format_map(facts)
-    if about := description.in_language(language):
-        expected = _WITH_DESCRIPTION.in_language(language).format(expected=expected, description=about)
-    found = words.found.in_language(language).format_map(facts)
-    cause = printable(_VIOLATION.in_language(language).format(found=found, expected=expected))
-    place = {"container": facts["container"], "path": facts["path"], "cause": cause}
-    reason = _filled(language, _AT_PATH, place)
-    return Wording(reason, _filled(language, fix or words.fix, facts), cause)
+    expected: Message = words.expected.having(**facts)
+    if description:
+        expected = _WITH_DESCRIPTION.having(expected=expected, description=description)
+    cause = _VIOLATION.having(found=words.found.having(**facts), expected=expected)
+    reason = _AT_PATH.having(container=facts["container"], path=facts["path"], cause=cause)
+    return Wording(reason, (fix or words.fix).having(**facts), cause)
 
 
 def invalid(variables: Sequence[str]) -> Words:
@@ -144,75 +138,77 @@ def invalid(variables: Sequence[str]) -> Words:
     return INVALID if "value" in variables else INVALID_OTHERS
 
 
-def evaluation_error(
-    language: Language, words: Message, rule: str, facts: Mapping[str, object]
-) -> AdmissionWarning:
+def evaluation_error(words: Message, rule: str, facts: Mapping[str, Any]) -> AdmissionWarning:
     """Return the warning that an expression of a rule could not be evaluated. facts: also the container."""
-    return _of_container(language, rule, words, _FIX_RULE, facts)
+    return _of_container(rule, words, _FIX_RULE, facts)
 
 
-def expired(language: Language, rule: str, exemption: str, until: str) -> AdmissionWarning:
+def expired(rule: str, exemption: str, until: str) -> AdmissionWarning:
     """Return the warning that an exemption from a violated rule has expired."""
-    reason = _filled(language, EXPIRED, {"exemption": exemption, "until": until})
-    return AdmissionWarning(rule, reason, _RENEW.in_language(language))
+    return AdmissionWarning(rule, EXPIRED.having(exemption=exemption, until=until), _RENEW)
 
 
-def old_affinity(language: Language, rule: str) -> AdmissionWarning:
+def old_affinity(rule: str) -> AdmissionWarning:
     """Return the warning that the node affinity of a pod does not suit its new image."""
-    return AdmissionWarning(rule, _filled(language, _OLD_AFFINITY, {}), _filled(language, _CREATE_AGAIN, {}))
+    return AdmissionWarning(rule, _OLD_AFFINITY, _CREATE_AGAIN)
 
 
-def env_from(language: Language, rule: str, container: str, name: str, source: str) -> AdmissionWarning:
+def env_from(rule: str, container: str, name: str, source: str) -> AdmissionWarning:
     """Return the warning that an injected variable takes precedence over one from `envFrom`."""
-    facts = {"container": container, "name": name, "source": source}
-    return _of_container(language, rule, ENV_FROM, _LIST_IN_ENV, facts)
+    return _of_container(
+        rule, ENV_FROM, _LIST_IN_ENV, {"container": container, "name": name, "source": source}
+    )
 
 
-def _of_container(
-    language: Language, rule: str, words: Message, fix: Message, facts: Mapping[str, object]
-) -> AdmissionWarning:
-    cause = _filled(language, words, facts)
-    reason = _filled(language, _IN_CONTAINER, {"container": facts["container"], "cause": cause})
-    return AdmissionWarning(rule, reason, _filled(language, fix, facts), cause)
+def _of_container(rule: str, words: Message, fix: Message, facts: Mapping[str, Any]) -> AdmissionWarning:
+    cause = words.having(**facts)
+    reason = _IN_CONTAINER.having(container=facts["container"], cause=cause)
+    return AdmissionWarning(rule, reason, fix.having(**facts), cause)
 
 
-def warning_line(language: Language, warning: AdmissionWarning) -> str:
-    """Return a warning as one line: reason, fix, rule. Of a long one the end of the reason is cut.
+class WarningLine(Message):
+    """A warning as one line: reason, fix, rule. Of a long one the end of the reason is cut.
 
     The fix is cut, too, if it leaves no room for the beginning of the reason.
     """
-    rule = _end(language, warning.rule, "")
-    reason, fix = " ".join(warning.reason.split()), with_fix("", warning.fix, language)
-    room = WARNING_LENGTH - len(_PREFIX) - len(rule)
-    fix = _cut(fix, room - min(len(reason), _REASON_LENGTH))
-    return (_PREFIX + _cut(reason, room - len(fix)) + fix + rule)[:WARNING_LENGTH]
+
+    def __new__(cls, warning: AdmissionWarning) -> Self:
+        """Return the line."""
+        return tuple.__new__(cls, ("", {"warning": warning}))
+
+    def __bool__(self) -> bool:
+        return True
+
+    def _formatted(self, language: Language) -> str:
+        warning: AdmissionWarning = self[1]["warning"]
+        nothing = Message()
+        rule, fix = _of_rule(nothing, warning.rule), with_fix(nothing, warning.fix)
+        end, advice = rule.in_language(language), fix.in_language(language)
+        reason = " ".join(warning.reason.in_language(language).split())
+        room = WARNING_LENGTH - len(_PREFIX) - len(end)
+        advice = _cut(advice, room - min(len(reason), _REASON_LENGTH))
+        return (_PREFIX + _cut(reason, room - len(advice)) + advice + end)[:WARNING_LENGTH]
 
 
 def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)] + _ELLIPSIS
 
 
-def denial(language: Language, kind: str, violations: Sequence[Violation]) -> str:
+def denial(kind: str, violations: Sequence[Violation]) -> Message:
     """Return the message of a denial: the first violation in the first line, then each on a line."""
-    items = [_item(language, each) for each in violations]
-    if len(items) == 1:
-        return _DENIED.in_language(language).format(kind=kind) + items[0]
-    head = _DENIED_SEVERAL.in_language(language).format(kind=kind, count=len(items)) + items[0]
-    return "\n  ".join([head, *(f"{number}. {item}" for number, item in enumerate(items[1:], start=2))])
+    first, *others = map(_item, violations)
+    if not others:
+        return _DENIED.having(kind=kind, violation=first)
+    head = _DENIED_SEVERAL.having(kind=kind, count=len(violations), violation=first)
+    numbered = (_NUMBERED.having(number=at, violation=item) for at, item in enumerate(others, start=2))
+    return Joined("\n  ", (head, *numbered))
 
 
-def _item(language: Language, found: Violation) -> str:
+def _item(violation: Violation) -> Message:
     """Return a violation with its rule; fix and rule end the first line."""
-    reason, newline, table = found.reason.partition("\n")
-    return reason + _end(language, found.rule, found.fix) + newline + table
+    line = _of_rule(with_fix(violation.reason, violation.fix), violation.rule)
+    return Joined("\n    ", (line, violation.table)) if violation.table else line
 
 
-def _end(language: Language, rule: str, fix: str) -> str:
-    """Return the end of a violation or warning: fix and rule, as far as there are any."""
-    end = with_fix("", fix, language)
-    return end + (_RULE.in_language(language).format(rule=rule) if rule else "")
-
-
-def _filled(language: Language, words: Message, facts: Mapping[str, object]) -> str:
-    """Return a text with facts, in one line."""
-    return printable(words.in_language(language).format_map(facts))
+def _of_rule(line: Message, rule: str) -> Message:
+    return _OF_RULE.having(line=line, rule=rule) if rule else line

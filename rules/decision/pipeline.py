@@ -95,10 +95,10 @@ def decide(
         try:
             decision = _decide(snapshot, request, document, now, recorder)
         except OverBudgetError as error:
-            decision = _permitted(policy, request, over_budget(error, request.kind, policy.language))
+            decision = _permitted(policy, request, over_budget(error, request.kind))
     if unchecked:
         decision = decision._replace(not_checked=(*unchecked, *decision.not_checked))
-    return capped(decision, policy.enforcement, policy.language, mutating=mutating)
+    return capped(decision, policy.enforcement, mutating=mutating)
 
 
 def _decide(
@@ -112,12 +112,12 @@ def _decide(
     policy = snapshot.policy
     workloads = policy.workloads
     found = workloads.pods_of(request.group, request.kind, document)
-    if (denied := overfull(found.values(), request.kind, policy.language)) is not None:
+    if (denied := overfull(found.values(), request.kind)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
         pipeline = Pipeline(_Shared(snapshot, request, now), pod, recorder(pod))
-        return oversize([pod], request.kind, policy.language) or pipeline.debug(request.old_object or {})
+        return oversize([pod], request.kind) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(_Shared(snapshot, request, now), document, request.old_object or {}, recorder)
     pods = [Pod(document, raw, path, others) for path, (raw, others) in found.items()]
@@ -132,11 +132,11 @@ def _decide(
         changed = _changed({pod.path: pod.raw for pod in pods}, before)
         pods = [pod for pod in pods if pod.path in changed]
         users = [pod for pod in users if pod.path in changed]
-    if users and (denied := oversize(users, request.kind, policy.language)) is not None:
+    if users and (denied := oversize(users, request.kind)) is not None:
         return _permitted(policy, request, denied)
     shared = _Shared(snapshot, request, now)
     decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods]
-    decision = decisions[0] if len(decisions) == 1 else _together(policy, request, decisions)
+    decision = decisions[0] if len(decisions) == 1 else _together(request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
 
@@ -324,7 +324,6 @@ class Pipeline:
             required,
             self._pod,
             inventory,
-            policy.language,
             policy.prospects,
             comparisons=self._shared.comparisons,
         )
@@ -339,7 +338,7 @@ class Pipeline:
             spec = self._pod.spec
             if not spec.get("nodeName") and inject(spec, result.requirement) is not None:
                 (_, first), *_ = required
-                warning = messages.old_affinity(policy.language, first.rule.name)
+                warning = messages.old_affinity(first.rule.name)
                 self._recorder.record_findings((), (warning,))
 
     def _required(
@@ -377,7 +376,6 @@ class Pipeline:
             uses,
             self._pod,
             self._inventory,
-            policy.language,
             policy.prospects,
             allowance=self._shared.allowance,
         )
@@ -407,7 +405,7 @@ class Pipeline:
                 obstacle, failed = exemption, None
             if failed:
                 facts = {"container": container.name, "error": str(failed)}
-                warning = messages.evaluation_error(self._policy.language, words, rule.name, facts)
+                warning = messages.evaluation_error(words, rule.name, facts)
                 recorder.record_findings((), (warning,), container)
                 if applies_on_error:
                     obstacle = None
@@ -422,26 +420,24 @@ class Pipeline:
             return
         injected = set(done)
         for container in containers:
-            if hidden := injection_stage.hidden_sources(rule, container, injected, self._policy.language):
+            if hidden := injection_stage.hidden_sources(rule, container, injected):
                 self._recorder.record_findings((), hidden, container)
 
     def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
         inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
-        violations, warnings = resource_stage.validate(
-            rules, inputs, self._policy.language, lambda: inventory.resources
-        )
+        violations, warnings = resource_stage.validate(rules, inputs, lambda: inventory.resources)
         if violations or warnings:
             self._recorder.record_findings(violations, warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:
-        recorder, language = self._recorder, self._policy.language
+        recorder = self._recorder
         violations = tuple(recorder.violations)
         notices: tuple[AdmissionWarning, ...] = ()
-        warnings: tuple[str, ...] = ()
+        warnings: tuple[Message, ...] = ()
         if violations or recorder.warnings:
-            expired = self._exemptions.expired([found.rule for found in violations], language)
+            expired = self._exemptions.expired([found.rule for found in violations])
             notices = tuple(dict.fromkeys([*recorder.warnings, *expired]))
-            warnings = warning_lines(language, violations, notices)
+            warnings = warning_lines(violations, notices)
         audit = recorder.audit(self._exemptions.taken)
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
         if lines := [
@@ -453,10 +449,10 @@ class Pipeline:
         denying = [found for found in violations if found.action is Action.DENY]
         return Decision(
             allowed=not denying,
-            message=messages.denial(language, self._request.kind, denying) if denying else "",
+            denial=messages.denial(self._request.kind, denying) if denying else Message(),
             violations=violations,
             notices=notices,
-            warnings=warnings,
+            warning_lines=warnings,
             patch=tuple(self._pod.recorder.operations) if patch else (),
             audit=audit,
             rules=tuple(recorder.rules),
@@ -482,7 +478,7 @@ def _of_images(
     changed = {each.name for each in (*pod.users, *pod.claimers) if images.get(each.name) != each.image}
     if not changed:
         return ALLOWED
-    if (denied := oversize([pod], shared.request.kind, shared.snapshot.policy.language)) is not None:
+    if (denied := oversize([pod], shared.request.kind)) is not None:
         return denied
     of_before = _Shared(shared.snapshot, shared.request, shared.now)
     of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
@@ -497,10 +493,10 @@ def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> D
     """
     if (request.group, request.kind) not in policy.workloads.templates:
         return denied
-    return permitted(denied, policy.language)
+    return permitted(denied)
 
 
-def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decision]) -> Decision:
+def _together(request: AdmissionRequest, decisions: list[Decision]) -> Decision:
     """Return one decision on an object of several pod templates."""
     if not decisions:
         return ALLOWED
@@ -511,7 +507,7 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
             audit.setdefault(name, []).append(text)
     facts: dict[str, Any] = {
         "notices": tuple(notice for decision in decisions for notice in decision.notices),
-        "warnings": tuple(warning for decision in decisions for warning in decision.warnings),
+        "warning_lines": tuple(line for decision in decisions for line in decision.warning_lines),
         "audit": {name: "; ".join(texts) for name, texts in audit.items()},
         "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
         "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
@@ -520,5 +516,5 @@ def _together(policy: Policy, request: AdmissionRequest, decisions: list[Decisio
         "not_checked": tuple(each for decision in decisions for each in decision.not_checked),
     }
     if denying := [found for found in violations if found.action is Action.DENY]:
-        return Decision.deny(messages.denial(policy.language, request.kind, denying), violations, **facts)
+        return Decision.deny(messages.denial(request.kind, denying), violations, **facts)
     return Decision.allow(violations, **facts)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
@@ -23,7 +23,7 @@ from rules.model.rule import (
     Validation,
 )
 from rules.nodes.gpu_resources import gpu_resource, gpu_resources
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Message, Text
 from rules.text.paths import field_path
 
 # Fields of `resources` in the order of validation.
@@ -72,7 +72,6 @@ def requests(rule: ResourceRule, container: Container) -> bool:
 def validate(
     rules: Iterable[ResourceRule],
     inputs: ContainerInputs,
-    language: Language,
     offered: Offered = frozenset,
 ) -> tuple[list[Violation], list[AdmissionWarning]]:
     """Return what rules find in a container that uses their groups, and warnings about the rules.
@@ -80,18 +79,16 @@ def validate(
     The last violations are of the API server, for what no rule denies. offered: returns the resources of the
     nodes.
     """
-    checked = _ContainerCheck(inputs, language, offered)
+    checked = _ContainerCheck(inputs, offered)
     for rule in rules:
         checked.check(rule)
-    if faults := _of_api_server(inputs.container, language, offered, partial=inputs.pod.partial):
+    if faults := _of_api_server(inputs.container, offered, partial=inputs.pod.partial):
         denied = {violation.path for violation in checked.violations if violation.action is Action.DENY}
         checked.violations += [violation for violation in faults if violation.path not in denied]
     return checked.violations, checked.warnings
 
 
-def _of_api_server(
-    container: Container, language: Language, offered: Offered, *, partial: bool
-) -> list[Violation]:
+def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> list[Violation]:
     """Return what the API server rejects of extended resources, whatever rules there are.
 
     What is no quantity is left to it. partial: a controller may add the limits.
@@ -118,11 +115,11 @@ def _of_api_server(
             faults.append((REQUESTS, request, *_wrong_value(key, request, offered)))
         for field, quantity, words, shares in faults:
             if words:
-                facts = _facts(container, language, field, key, found=quantity, limit=limit, shares=shares)
+                facts = _facts(container, field, key, found=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
-                said = messages.violation(language, words, messages.API_SERVER, facts, fix)
+                said = messages.violation(words, messages.API_SERVER, facts, fix)
                 path = str(facts["path"])
-                violations.append(Violation(API_SERVER, Action.DENY, path, *said, language, basis=Basis.FACT))
+                violations.append(Violation(API_SERVER, Action.DENY, path, *said, basis=Basis.FACT))
     return violations
 
 
@@ -137,12 +134,10 @@ def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages
     return (None, "") if isinstance(value, int) else (messages.NOT_WHOLE, _shares(key, offered))
 
 
-def _facts(
-    container: Container, language: Language, field: str, key: str, **found: object
-) -> dict[str, object]:
+def _facts(container: Container, field: str, key: str, **found: object) -> dict[str, Any]:
     """Return what the texts of a violation name. field: `limits` or `requests`."""
     if found.get("found") is not None and not container.writes(key):
-        found["found"] = messages.THE_DEFAULT.in_language(language).format(found=found["found"])
+        found["found"] = messages.THE_DEFAULT.having(found=found["found"])
     path = field_path(container.resource_path(field, key))
     limit_path = path if field == LIMITS else field_path(container.resource_path(LIMITS, key))
     return {**found, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
@@ -171,10 +166,9 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
 class _ContainerCheck:
     """The check of one container against rules, one after the other. violations, warnings: so far."""
 
-    def __init__(self, inputs: ContainerInputs, language: Language, offered: Offered) -> None:
+    def __init__(self, inputs: ContainerInputs, offered: Offered) -> None:
         self._container = inputs.container
         self._inputs = inputs
-        self._language = language
         self._offered = offered
         self.violations: list[Violation] = []
         self.warnings: list[AdmissionWarning] = []
@@ -234,10 +228,10 @@ class _ContainerCheck:
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         rule = self._rule
-        facts = _facts(self._container, self._language, field, key, **found)
+        facts = _facts(self._container, field, key, **found)
         path = str(facts["path"])
-        said = messages.violation(self._language, words, rule.description, facts, fix)
-        self.violations.append(Violation(rule.name, action or rule.action, path, *said, self._language))
+        said = messages.violation(words, rule.description, facts, fix)
+        self.violations.append(Violation(rule.name, action or rule.action, path, *said))
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
@@ -266,9 +260,9 @@ class _ContainerCheck:
                 self._not_evaluated(field, key, quantity, validation, error)
                 continue
             if not passed:
-                expected = validation.message.in_language(self._language) or source
+                expected = validation.message or Text(source)
                 words, action = messages.invalid(validation.expression.variables), validation.action
-                own_fix = validation.fix.in_language(self._language)
+                own_fix = validation.fix
                 if self._wrong_variable(validation, expected, own_fix):
                     continue
                 self._add_with_value(
@@ -282,7 +276,7 @@ class _ContainerCheck:
                     own_fix=own_fix,
                 )
 
-    def _wrong_variable(self, validation: Validation, expected: str, own_fix: str) -> bool:
+    def _wrong_variable(self, validation: Validation, expected: Message, own_fix: Message) -> bool:
         """Add a violation of the variable that a validation names; return whether its value is known."""
         name, container = validation.variable, self._container
         value = self._inputs["container.env"].get(name) if name else None
@@ -293,8 +287,8 @@ class _ContainerCheck:
         facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name, "path": path}
         fix = messages.OWN_FIX if own_fix else None
-        said = messages.violation(self._language, messages.VARIABLE, Message(), facts, fix)
-        self.violations.append(Violation(self._rule.name, validation.action, path, *said, self._language))
+        said = messages.violation(messages.VARIABLE, Message(), facts, fix)
+        self.violations.append(Violation(self._rule.name, validation.action, path, *said))
         return True
 
     def _not_evaluated(
@@ -308,9 +302,7 @@ class _ContainerCheck:
             return
         facts = {"expression": validation.expression.source, "error": str(error)}
         facts |= {"container": self._container.name, "key": key}
-        self.warnings.append(
-            messages.evaluation_error(self._language, messages.VALIDATION_IGNORED, self._rule.name, facts)
-        )
+        self.warnings.append(messages.evaluation_error(messages.VALIDATION_IGNORED, self._rule.name, facts))
 
     def _add_with_value(
         self,

@@ -20,7 +20,7 @@ from rules.model.rule import Action
 from rules.model.workload_kinds import FoundPod
 from rules.nodes.node_selector import expressions_of, required_terms
 from rules.text.bounded_cache import OverBudgetError
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Joined, Line, Message
 from rules.text.paths import field_path
 
 # Steps to evaluate the different requirements of one object, for each rule that evaluates them: one takes 1
@@ -51,41 +51,40 @@ class _Item(NamedTuple):
 
 
 # A denial has a table of all kinds of nodes.
-TEMPLATE: Final = _Item(Message("pods or pod templates"), 900)
+TEMPLATE: Final = _Item(Line("pods or pod templates"), 900)
 # It is compared with each rule; what its requirements cost is counted when they are read.
-CONTAINER: Final = _Item(Message("containers that request accelerators"), 100)
+CONTAINER: Final = _Item(Line("containers that request accelerators"), 100)
 # A name is looked up in rules and nodes; a denial repeats it, with up to eight others that it excludes.
-RESOURCE: Final = _Item(Message("resources of containers"), 100)
+RESOURCE: Final = _Item(Line("resources of containers"), 100)
 # A term is joined with each term of the required node affinity.
-TERM: Final = _Item(Message("node selector terms"), 60)
+TERM: Final = _Item(Line("node selector terms"), 60)
 # It is looked up in the labels of nodes, and in those of each pool that may bring nodes.
 EXPRESSION: Final = _Item(
-    Message("nodeSelector labels and node affinity expressions"),
+    Line("nodeSelector labels and node affinity expressions"),
     40,
 )
 # A toleration is compared with the taints of each pool that may bring nodes.
-TOLERATION: Final = _Item(Message("tolerations"), 80)
+TOLERATION: Final = _Item(Line("tolerations"), 80)
 # A claim has up to 32 requests of 8 alternatives.
-CLAIM: Final = _Item(Message("resource claims"), 1000)
-DEBUGGING: Final = _Item(Message("debugging containers"), 40)
+CLAIM: Final = _Item(Line("resource claims"), 1000)
+DEBUGGING: Final = _Item(Line("debugging containers"), 40)
 
-_TOO_MANY_EVALUATIONS: Final = Message(
+_TOO_MANY_EVALUATIONS: Final = Line(
     "the requirements of its containers take more than {most:,} steps to evaluate on nodes, for"
     " each rule. Split it, or request fewer kinds of accelerators",
     most=MOST_EVALUATIONS,
 )
-_TOO_LARGE: Final = Message(
+_TOO_LARGE: Final = Line(
     "{kind} is too large to check: {items}, {percent} of what gpugate checks of one object. Split it"
 )
-_COUNTED: Final = Message("{count:,} {what} (at most {most:,})")
-_AND: Final = Message(" and ")
-_TOO_MANY_READ: Final = Message("{kind} is too large to check: {count:,} {what} (at most {most:,}). Split it")
-_TEMPLATES: Final = Message("pod templates")
-_CONTAINERS: Final = Message("containers")
-_TOO_MANY_NAMES: Final = Message(
+_COUNTED: Final = Line("{count:,} {what} (at most {most:,})")
+_TOO_MANY_READ: Final = Line("{kind} is too large to check: {count:,} {what} (at most {most:,}). Split it")
+_TEMPLATES: Final = Line("pod templates")
+_CONTAINERS: Final = Line("containers")
+_TOO_MANY_NAMES: Final = Line(
     "{place} has too many resources: {count:,} names (at most {most:,} of one container). Remove some"
 )
-_TOO_LONG_NAME: Final = Message(
+_TOO_LONG_NAME: Final = Line(
     "{place} has a resource with a name of {count:,} characters (at most {most:,}). Shorten it"
 )
 
@@ -121,7 +120,7 @@ class Evaluations:
                 raise OverBudgetError(_TOO_MANY_EVALUATIONS)
 
 
-def overfull(pods: Collection[FoundPod], kind: str, language: Language) -> Decision | None:
+def overfull(pods: Collection[FoundPod], kind: str) -> Decision | None:
     """Return the denial of an object with too many templates or containers to read, None for all others."""
     number, containers = len(pods), 0
     for raw, others in pods:
@@ -133,12 +132,12 @@ def overfull(pods: Collection[FoundPod], kind: str, language: Language) -> Decis
         return None
     for count, what in ((number, _TEMPLATES), (containers, _CONTAINERS)):
         if count > MOST_READ:
-            facts = {"kind": kind, "count": count, "what": what.in_language(language), "most": MOST_READ}
-            return _denied(kind, _TOO_MANY_READ.in_language(language).format(**facts), kind, language)
+            facts = {"kind": kind, "count": count, "what": what, "most": MOST_READ}
+            return _denied(kind, _TOO_MANY_READ.having(**facts), kind)
     return None
 
 
-def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | None:
+def oversize(pods: Sequence[Pod], kind: str) -> Decision | None:
     """Return the denial of an object whose pods exceed the limit, None for all others."""
     terms = expressions = tolerations = claims = debugging = resources = containers = 0
     for pod in pods:
@@ -161,9 +160,9 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
             containers += 1
             resources += len(names)
             if (len(names) > MOST_NAMES or len("".join(names)) > MAX_QUALIFIED_NAME) and (
-                reason := _wrong_names(names, place := field_path(container.path), language)
+                reason := _wrong_names(names, place := field_path(container.path))
             ):
-                return _denied(place, reason, kind, language)
+                return _denied(place, reason, kind)
     number = len(pods) + containers + resources + terms + expressions + tolerations + claims + debugging
     if number * CLAIM.cost <= MOST_COST:  # nothing costs more: nearly always enough
         return None
@@ -179,44 +178,37 @@ def oversize(pods: Sequence[Pod], kind: str, language: Language) -> Decision | N
     )
     if sum(item.cost * count for item, count in counts) <= MOST_COST:
         return None
-    return _too_large(counts, kind, language)
+    return _too_large(counts, kind)
 
 
-def _wrong_names(names: Sequence[str], place: str, language: Language) -> str:
+def _wrong_names(names: Sequence[str], place: str) -> Message:
     """Return what is wrong with the resource names of a container, of which requests repeat limits."""
     if (count := len({*names})) > MOST_NAMES:
-        return _TOO_MANY_NAMES.in_language(language).format(place=place, count=count, most=MOST_NAMES)
+        return _TOO_MANY_NAMES.having(place=place, count=count, most=MOST_NAMES)
     if (longest := max(map(len, names))) > MAX_QUALIFIED_NAME:
-        return _TOO_LONG_NAME.in_language(language).format(
-            place=place, count=longest, most=MAX_QUALIFIED_NAME
-        )
-    return ""
+        return _TOO_LONG_NAME.having(place=place, count=longest, most=MAX_QUALIFIED_NAME)
+    return Message()
 
 
-def over_budget(error: OverBudgetError, kind: str, language: Language) -> Decision:
+def over_budget(error: OverBudgetError, kind: str) -> Decision:
     """Return the denial of an object that takes more steps than it may."""
-    return _denied(kind, f"{kind}: {error.text.in_language(language)}", kind, language)
+    return _denied(kind, Line("{kind}: {text}", kind=kind, text=error.text), kind)
 
 
-def _too_large(counts: Sequence[tuple[_Item, int]], kind: str, language: Language) -> Decision:
+def _too_large(counts: Sequence[tuple[_Item, int]], kind: str) -> Decision:
     """Return the denial of an object by what costs the most in it."""
     total = sum(item.cost * count for item, count in counts)
     most = sorted(counts, key=lambda each: each[0].cost * each[1], reverse=True)
     shown = [each for each in most if each[0].cost * each[1] * 4 >= most[0][0].cost * most[0][1]]
-    items = [
-        _COUNTED.in_language(language).format(
-            count=count, what=item.what.in_language(language), most=item.most
-        )
-        for item, count in shown
-    ]
-    joined, percent = _AND.in_language(language).join(items), f"{-(-100 * total // MOST_COST):,}%"
-    text = _TOO_LARGE.in_language(language).format(kind=kind, items=joined, percent=percent)
-    return _denied(kind, text, kind, language)
+    items = [_COUNTED.having(count=count, what=item.what, most=item.most) for item, count in shown]
+    joined, percent = Joined(" and ", items), f"{-(-100 * total // MOST_COST):,}%"
+    text = _TOO_LARGE.having(kind=kind, items=joined, percent=percent)
+    return _denied(kind, text, kind)
 
 
-def _denied(place: str, reason: str, kind: str, language: Language) -> Decision:
+def _denied(place: str, reason: Message, kind: str) -> Decision:
     violation = Violation(RULE, Action.DENY, place, reason, basis=Basis.LIMIT)
-    return Decision.deny(denial(language, kind, [violation]), (violation,))
+    return Decision.deny(denial(kind, [violation]), (violation,))
 
 
 def _length(entries: object) -> int:

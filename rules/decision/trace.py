@@ -18,7 +18,7 @@ from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.cuda.image_catalog import CompatLibraries
-from rules.decision.messages import warning_line
+from rules.decision.messages import WarningLine
 from rules.decision.not_checked import out_of_scope
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.recorder import DecidingRule, DecisionRecorder, Obstacle
@@ -394,7 +394,7 @@ class Explanation:
     out_of_scope: str
     pods: tuple[PodTrace, ...]
     violations: tuple[Violation, ...]
-    warnings: tuple[str, ...]
+    warnings: tuple[Message, ...]
 
 
 def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf) -> Explanation:
@@ -417,7 +417,5 @@ def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf
         out_of_scope=reason.in_language(policy.language) if reason else "",
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
-        warnings=tuple(
-            warning_line(policy.language, each) for each in decision.notices if each not in of_rules
-        ),
+        warnings=tuple(WarningLine(each) for each in decision.notices if each not in of_rules),
     )

@@ -11,19 +11,20 @@ from typing import Any, Final, NamedTuple
 from rules.kube.json_patch import Operation
 from rules.model.certainty import Certainty
 from rules.model.rule import Action
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Joined, Message, Text
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
 CAP_ANNOTATION: Final = "enforcement-action"
 # Characters of the place in a malformed object: with four bytes each, a warning of the API server holds them.
 _MAX_DETAIL: Final = 1000
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
+_NONE: Final = Message()
 _FIX: Final = Message("{reason}; {fix}")
 
 
-def with_fix(reason: str, fix: str, language: Language) -> str:
+def with_fix(reason: Message, fix: Message) -> Message:
     """Return a reason with what to do, if that is known."""
-    return _FIX.in_language(language).format(reason=reason, fix=fix) if fix else reason
+    return _FIX.having(reason=reason, fix=fix) if fix else reason
 
 
 class Basis(StrEnum):
@@ -47,9 +48,9 @@ class Effect(StrEnum):
 class Wording(NamedTuple):
     """What is said of a fault: the fields of a violation and of a warning."""
 
-    reason: str
-    fix: str
-    cause: str
+    reason: Message
+    fix: Message
+    cause: Message
 
 
 class AdmissionWarning(NamedTuple):
@@ -60,9 +61,9 @@ class AdmissionWarning(NamedTuple):
     """
 
     rule: str
-    reason: str
-    fix: str = ""
-    cause: str = ""
+    reason: Message
+    fix: Message = _NONE
+    cause: Message = _NONE
     certainty: Certainty = Certainty.LIKELY
 
 
@@ -88,27 +89,27 @@ UNKNOWN_CUDA: Final = Message(
 class Violation:
     """One thing that a rule forbids.
 
-    path: as Kubernetes prints it. reason: container, path, found and expected; lines after the first are a
-    table. fix: what to do. cause: the reason without container, path and nodes, which objects with the same
-    fault share. language: that they are written in. basis: what it rests on. rule_action: the action without
-    the cap of `--enforcement-action`, None if there is no cap.
+    path: as Kubernetes prints it. reason: container, path, found and expected, in one line. fix: what to do.
+    cause: the reason without container, path and nodes, which objects with the same fault share. basis: what
+    it rests on. rule_action: the action without the cap of `--enforcement-action`, None if there is no cap.
+    table: the lines below the reason.
     """
 
     rule: str
     action: Action
     path: str
-    reason: str
-    fix: str = ""
-    cause: str = ""
-    language: Language = Language.EN
+    reason: Message
+    fix: Message = _NONE
+    cause: Message = _NONE
     basis: Basis = Basis.POLICY
     rule_action: Action | None = None
+    table: Message = _NONE
 
     @property
-    def message(self) -> str:
-        """The reason and the fix, which ends the first line."""
-        first, newline, rest = self.reason.partition("\n")
-        return f"{with_fix(first, self.fix, self.language)}{newline}{rest}"
+    def message(self) -> Message:
+        """The reason and the fix, which end the first line, and the table."""
+        first = with_fix(self.reason, self.fix)
+        return Joined("\n    ", (first, self.table)) if self.table else first
 
     @property
     def certainty(self) -> Certainty:
@@ -118,19 +119,20 @@ class Violation:
     @property
     def warning(self) -> AdmissionWarning:
         """The violation as a warning, which it is if its rule only warns."""
-        return AdmissionWarning(self.rule, self.reason, self.fix, self.cause, self.certainty)
+        reason = Joined(" ", (self.reason, self.table)) if self.table else self.reason
+        return AdmissionWarning(self.rule, reason, self.fix, self.cause, self.certainty)
 
 
-def cause_of(found: Violation | AdmissionWarning) -> str:
-    """Return the cause, or else the first line of the reason."""
-    return found.cause or found.reason.partition("\n")[0]
+def cause_of(found: Violation | AdmissionWarning) -> Message:
+    """Return the cause, or else the reason."""
+    return found.cause or found.reason
 
 
 def audit_list(violations: Iterable[Violation]) -> str:
     """Return violations for an audit annotation: rule, basis and path; of a limit its name and the reason."""
     return "; ".join(
         [
-            f"{each.rule} ({each.basis.value}): {each.reason if each.basis is Basis.LIMIT else each.path}"
+            f"{each.rule} ({each.basis.value}): {each.reason.en if each.basis is Basis.LIMIT else each.path}"
             for each in violations
         ]
     )
@@ -139,9 +141,9 @@ def audit_list(violations: Iterable[Violation]) -> str:
 class Decision(NamedTuple):
     """The answer to a request.
 
-    message: of a denial, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
-    notices: the warnings that are no violations. warnings: those, and the violations that only warn, a line
-    each. audit: annotations of the audit event, names without prefix. rules: names of those that matched.
+    denial: its message, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
+    notices: the warnings that are no violations. warning_lines: those, and the violations that only warn, a
+    line each. audit: annotations of the audit event, names without prefix. rules: names of those that match.
     cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
     the best of the nodes, if that is not plain. declared: the annotations and variables of the pod that
     replace what is known of an image. not_checked: what nothing is known of. withheld: the effect without the
@@ -149,10 +151,10 @@ class Decision(NamedTuple):
     """
 
     allowed: bool = True
-    message: str = ""
+    denial: Message = _NONE
     violations: tuple[Violation, ...] = ()
     notices: tuple[AdmissionWarning, ...] = ()
-    warnings: tuple[str, ...] = ()
+    warning_lines: tuple[Message, ...] = ()
     patch: tuple[Operation, ...] = ()
     audit: Mapping[str, str] = _NO_ANNOTATIONS
     rules: tuple[str, ...] = ()
@@ -163,8 +165,18 @@ class Decision(NamedTuple):
     withheld: Effect | None = None
     code: int = 403
 
+    @property
+    def message(self) -> str:
+        """The message of a denial in English, for logs."""
+        return self.denial.en
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """The warnings in English, for logs."""
+        return tuple([line.en for line in self.warning_lines])
+
     @classmethod
-    def deny(cls, message: str, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
+    def deny(cls, message: Message, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
         """Return a denial; facts: other fields. The audit event has its violations."""
         audit = facts.pop("audit", {})
         if violations and "violations" not in audit:
@@ -174,7 +186,7 @@ class Decision(NamedTuple):
     @classmethod
     def allow(cls, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
         """Return an admission. violations: of rules that do not deny; facts: other fields, as a patch."""
-        return cls(True, "", violations, **facts)
+        return cls(True, _NONE, violations, **facts)
 
     @classmethod
     def errored(cls, code: int, problem: str, detail: str, *, allowed: bool) -> Decision:
@@ -183,8 +195,8 @@ class Decision(NamedTuple):
         reason = f"{problem}, {done} without checks: {detail[:_MAX_DETAIL]}"
         audit = {"error": reason}
         if allowed:
-            return cls.allow(warnings=(f"gpugate: {reason}",), audit=audit)
-        return cls.deny(f"gpugate: {reason}", audit=audit, code=code)
+            return cls.allow(warning_lines=(Text(f"gpugate: {reason}"),), audit=audit)
+        return cls.deny(Text(f"gpugate: {reason}"), audit=audit, code=code)
 
 
 ALLOWED = Decision.allow()

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, Final, Self
 from unicodedata import east_asian_width
 
+from rules.text.printable import printable
+
 # The Chinese template of each English one. Those in which only the values are words have none.
 CATALOGUE: Final = Path(__file__).with_name("zh.yaml")
 
@@ -88,6 +90,13 @@ class Text(Message):
         zh: str
         en, _, zh = self
         return (en or zh) if language is Language.EN else (zh or en)
+
+
+class Line(Message):
+    """A message in one line: what is not printable in its values is shown as it is written in JSON."""
+
+    def _formatted(self, language: Language) -> str:
+        return printable(super()._formatted(language))
 
 
 class Joined(Message):

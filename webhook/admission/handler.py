@@ -129,7 +129,7 @@ class AdmissionHandler:
             raise
         try:
             decision = self._decide(endpoint, review.request)
-            answer = encode_decision(review.uid, decision)
+            answer = encode_decision(review.uid, decision, self._language)
         except ObjectError as error:
             metrics.ERRORS.labels("bad_request").inc()
             return self._errored(review, 400, "malformed object", str(error))
@@ -149,9 +149,7 @@ class AdmissionHandler:
         """Return the response body for an object that cannot be checked."""
         decision = Decision.errored(code, problem, detail, allowed=self._on_error_allow)
         mutating = review.request.mutating
-        return encode_decision(
-            review.uid, capped(decision, self._enforcement, self._language, mutating=mutating)
-        )
+        return encode_decision(review.uid, capped(decision, self._enforcement, mutating=mutating))
 
     def _compile(self, loaded: Loaded) -> Policy:
         return compile_policy(loaded.rules, self._language, self._workloads, self._enforcement)
@@ -160,7 +158,7 @@ class AdmissionHandler:
         snapshot = self.snapshot
         if request.kind == "ConfigMap" and not request.group and endpoint == "validate":
             rules = snapshot.policy.rules
-            return validate_rule(request, rules, self._rules_namespace, self._language, time())
+            return validate_rule(request, rules, self._rules_namespace, time())
         return decide(snapshot, request, time())
 
 

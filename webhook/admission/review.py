@@ -6,11 +6,12 @@ Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admis
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any, Final
 
 import msgspec
 
-from rules import AdmissionRequest, Decision
+from rules import AdmissionRequest, Decision, Language
 from rules.text.gc_pause import gc_paused
 
 API_VERSION: Final = "admission.k8s.io/v1"
@@ -145,21 +146,21 @@ def decode_review(body: bytes | bytearray, *, mutating: bool) -> Review:
     )
 
 
-def encode_decision(uid: str, decision: Decision) -> bytes:
-    """Return the response body for a decision."""
+def encode_decision(uid: str, decision: Decision, language: Language = Language.EN) -> bytes:
+    """Return the response body for a decision. language: of its messages."""
     response: dict[str, Any] = {"uid": uid, "allowed": decision.allowed}
     if not decision.allowed:
         response["status"] = {
             "status": "Failure",
             "code": decision.code,
             "reason": _REASONS[decision.code],
-            "message": decision.message,
+            "message": decision.denial.in_language(language),
         }
     if decision.patch:
         response["patchType"] = "JSONPatch"
         response["patch"] = encode(decision.patch)  # bytes, which msgspec encodes as base64
-    if decision.warnings:
-        response["warnings"] = _sendable(decision.warnings)
+    if decision.warning_lines:
+        response["warnings"] = _sendable([line.in_language(language) for line in decision.warning_lines])
     if decision.audit:
         response["auditAnnotations"] = {name: _cut(text) for name, text in decision.audit.items()}
     return encode({"apiVersion": API_VERSION, "kind": _KIND, "response": response})
@@ -172,7 +173,7 @@ def _cut(text: str) -> str:
     return content[: _AUDIT_LENGTH - len(_ELLIPSIS.encode())].decode(errors="ignore") + _ELLIPSIS
 
 
-def _sendable(warnings: tuple[str, ...]) -> list[str]:
+def _sendable(warnings: Sequence[str]) -> list[str]:
     """Return the first warnings, without control characters, as many as the API server passes on."""
     room = _WARNINGS_LENGTH
     kept = []

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from rules import AdmissionRequest, Decision, Language, ObjectError, RuleError, RuleSet, load_rules
-from rules.decision.messages import denial, warning_line
+from rules import AdmissionRequest, Decision, ObjectError, RuleError, RuleSet, load_rules
+from rules.decision.messages import WarningLine, denial
 from rules.decision.size_limit import RULE
 from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED, AdmissionWarning, Basis, Violation, audit_list
@@ -17,7 +17,7 @@ from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.schema.loader import also_used
 from rules.schema.size_limit import excess
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
 
 _WRONG_NAMESPACE: Final = Message(
@@ -58,7 +58,7 @@ def conflict_error(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
 
 
 def validate_rule(
-    request: AdmissionRequest, in_force: Iterable[Rule], namespace: str, language: Language, now: float
+    request: AdmissionRequest, in_force: Iterable[Rule], namespace: str, now: float
 ) -> Decision:
     """Return the decision on a ConfigMap: denied if it is or was a rule, and is invalid now.
 
@@ -74,11 +74,11 @@ def validate_rule(
     if metadata.get("deletionTimestamp") or (old is not None and _content(new) == _content(old)):
         return ALLOWED
     if request.namespace != namespace:
-        reason = _WRONG_NAMESPACE.in_language(language).format(expected=namespace, found=request.namespace)
-        return Decision.allow(warnings=(warning_line(language, AdmissionWarning("", reason)),))
+        reason = _WRONG_NAMESPACE.having(expected=namespace, found=request.namespace)
+        return Decision.allow(warning_lines=(WarningLine(AdmissionWarning("", reason)),))
     if too_much := excess(new):
-        large = (Violation(RULE, Action.DENY, "", too_much.in_language(language), basis=Basis.LIMIT),)
-        return Decision.deny(denial(language, request.kind, large), large)
+        large = (Violation(RULE, Action.DENY, "", too_much, basis=Basis.LIMIT),)
+        return Decision.deny(denial(request.kind, large), large)
     loaded = load_rules([rule_source(new)], namespace)
     known = list(in_force)
     conflicts = (conflict_error(rule, known) for rule in loaded.rules)
@@ -86,17 +86,14 @@ def validate_rule(
     reasons = [*((each.rule, each.path, each.text) for each in loaded.warnings)]
     reasons += _lint(loaded.rules, known, now)
     warnings = tuple(
-        warning_line(language, AdmissionWarning(rule, f"{path}: {reason.in_language(language)}"))
-        for rule, path, reason in reasons
+        WarningLine(AdmissionWarning(rule, Joined(": ", (path, reason)))) for rule, path, reason in reasons
     )
     if not errors:
-        return Decision.allow(warnings=warnings)
-    violations = tuple(
-        Violation(error.rule, Action.DENY, error.path, _placed(error, language)) for error in errors
-    )
+        return Decision.allow(warning_lines=warnings)
+    violations = tuple(Violation(error.rule, Action.DENY, error.path, _placed(error)) for error in errors)
     # Not among the decision's violations: metrics have the names of rules in force only.
     audit = {"violations": audit_list(violations)}
-    return Decision.deny(denial(language, request.kind, violations), warnings=warnings, audit=audit)
+    return Decision.deny(denial(request.kind, violations), warning_lines=warnings, audit=audit)
 
 
 def _lint(rules: RuleSet, in_force: Iterable[Rule], now: float) -> Iterator[tuple[str, str, Message]]:
@@ -117,8 +114,8 @@ def _content(config_map: Mapping[str, Any]) -> list[Any]:
     return [_labels(config_map), *(config_map.get(key) or {} for key in _CONTENT)]
 
 
-def _placed(error: RuleError, language: Language) -> str:
+def _placed(error: RuleError) -> Message:
     """Return an error with its path, and with line and column inside the rule's own document."""
     location = error.location
     place = [f"{location.within}:{location.line}:{location.column}"] if location.within else []
-    return ": ".join([*place, *filter(None, [error.path]), error.text.in_language(language)])
+    return Joined(": ", [*place, *filter(None, [error.path]), error.text])

@@ -59,7 +59,7 @@ def _decision(limits: dict[str, str], *, policy: Policy | None = None, **fields:
 def _expected(limits: dict[str, str]) -> list[str]:
     """Return the expected values in the violations of a container's resources."""
     return [
-        violation.message.partition(", expected ")[2].partition(" (")[0].partition("; ")[0]
+        violation.message.en.partition(", expected ")[2].partition(" (")[0].partition("; ")[0]
         for violation in _decision(limits).violations
     ]
 

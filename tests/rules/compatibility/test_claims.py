@@ -325,7 +325,7 @@ def test_devices_that_several_alternatives_select_are_counted_once() -> None:
     wide = decided(claiming(), OLD_T4, NEW_H100, template)
     denied = decided(claiming(), OLD_T4, template)
 
-    assert "(1 × Tesla-T4" in wide.notices[0].reason
+    assert "(1 × Tesla-T4" in wide.notices[0].reason.en
     assert "\n    1      Tesla-T4" in denied.message
 
 

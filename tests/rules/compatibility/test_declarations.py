@@ -73,8 +73,8 @@ def test_a_rule_allows_warns_of_or_denies_declarations(
     )
     for found in decision.violations:
         assert (f"metadata.annotations[{CUDA}]", Basis.POLICY) == (found.path, found.basis)
-        assert f"container 'main': {CUDA} replaces what is known of the image" == found.reason
-        assert f"remove {CUDA}; policy: the owner of the rule can change declarations" == found.fix
+        assert f"container 'main': {CUDA} replaces what is known of the image" == found.reason.en
+        assert f"remove {CUDA}; policy: the owner of the rule can change declarations" == found.fix.en
 
 
 def test_a_variable_that_is_forbidden_is_cited_in_the_env_of_its_container() -> None:

@@ -9,7 +9,6 @@ import pytest
 
 from rules.model.decision import Basis, Decision
 from rules.model.rule import Action
-from rules.text.i18n import Language
 from tests.support.builders import patched, pod, policy
 from tests.support.node_builders import (
     A100,
@@ -756,12 +755,12 @@ def test_denials_are_written_in_chinese() -> None:
     """The whole message, with its table."""
     cluster = inventory(nodes(3, "old", gfd("11.2", pool="a")), nodes(2, "new", gfd("12.4", A100, pool="b")))
     decision = judged(
-        shipped(Language.ZH),
+        shipped(),
         cluster,
         gpu_pod(VLLM, "--dtype=bfloat16", nodeSelector={"pool": "a"}),
     )
 
-    assert decision.message.splitlines() == [
+    assert decision.denial.zh.splitlines() == [
         (
             "gpugate 拒绝该 Pod：没有可调度的节点兼容容器 'main'（共检查 3 个节点）："
             "镜像 `vllm/vllm-openai:v0.8.4` 自带 CUDA 12.4；"
@@ -806,9 +805,9 @@ def test_denials_are_written_in_chinese() -> None:
 )
 def test_warnings_are_written_in_chinese(cluster: list[Node], document: Any, words: str) -> None:
     """Each kind of them."""
-    decision = judged(shipped(Language.ZH), inventory(cluster), document)
+    decision = judged(shipped(), inventory(cluster), document)
 
-    assert words in "\n".join(decision.warnings)
+    assert words in "\n".join(each.zh for each in decision.warning_lines)
 
 
 def test_a_pod_that_selects_no_node_now_gets_the_labels_of_those_that_fit() -> None:

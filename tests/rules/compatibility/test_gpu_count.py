@@ -11,7 +11,6 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.nodes.pools import AUTOSCALER_STATUS, declared_pools
-from rules.text.i18n import Language
 from tests.support.builders import container, pod, policy
 from tests.support.cpu_time import loops
 from tests.support.dra_clusters import A100_NAME, bare_node, device_class, gpus_of
@@ -73,8 +72,10 @@ def test_16_gpus_where_nodes_have_8_are_denied_and_the_fix_passes() -> None:
 
     assert not decision.allowed
     (violation,) = decision.violations
-    assert "container 'c0': the pod requests 16 nvidia.com/gpu, no node has more than 8" == violation.reason
-    assert "request at most 8 in one pod; use several pods for more" == violation.fix
+    assert (
+        "container 'c0': the pod requests 16 nvidia.com/gpu, no node has more than 8" == violation.reason.en
+    )
+    assert "request at most 8 in one pod; use several pods for more" == violation.fix.en
     assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == violation.path
     assert "fact" == violation.basis
     assert (True, ()) == (decided(EIGHT, asking(8)).allowed, decided(EIGHT, asking(8)).warnings)
@@ -87,7 +88,7 @@ def test_the_containers_of_a_pod_count_together_and_the_finding_is_said_once() -
     (violation,) = decision.violations
     assert (
         "container 'c0': the pod requests 12 nvidia.com/gpu (6 in this container), no node has more than 8"
-        == violation.reason
+        == violation.reason.en
     )
     assert decided(EIGHT, asking(4, 4)).allowed
 
@@ -336,7 +337,7 @@ def test_the_rule_sets_the_effect(effect: str, allowed: bool, warnings: int) -> 
     assert (allowed, warnings) == (decision.allowed, len(decision.warnings) if allowed else 0)
     assert allowed == bool(decision.patch)
     assert ("dryrun" == effect) == bool(
-        [each for each in decision.violations if "16" in each.reason and allowed]
+        [each for each in decision.violations if "16" in each.reason.en and allowed]
     )
 
 
@@ -352,9 +353,9 @@ def test_a_check_that_is_off_leaves_nodes_with_too_few_as_candidates(effect: str
 
 def test_the_message_exists_in_chinese() -> None:
     """As all messages do."""
-    decision = judged(shipped(Language.ZH), inventory(EIGHT), asking(16))
+    decision = judged(shipped(), inventory(EIGHT), asking(16))
 
-    assert "该 Pod 申请 16 个 nvidia.com/gpu，没有节点超过 8 个" in decision.message
+    assert "该 Pod 申请 16 个 nvidia.com/gpu，没有节点超过 8 个" in decision.denial.zh
 
 
 def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:

@@ -79,7 +79,7 @@ def test_a_denial_by_a_check_that_is_certain_rests_on_facts() -> None:
     """Its message names no setting: the program would fail whatever the rule says."""
     (violation,) = decided(parallelism="deny").violations
 
-    assert "policy" not in violation.message
+    assert "policy" not in violation.message.en
     assert ("fact", "spec.containers[0].resources.limits[nvidia.com/gpu]") == (
         violation.basis,
         violation.path,

@@ -11,7 +11,7 @@ from rules.kube.pod import Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Text
 from tests.support.builders import DEVICE, container, decision, loaded, pod, policy, resource_rule
 from tests.support.node_builders import (
     compatibility_rule,
@@ -44,11 +44,11 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
         NodeClassResult(NodeCapabilities(cuda=(11, 4)), 1 << at, Level.INCOMPATIBLE, ((required, found),))
         for at, found in enumerate((both, one, both))
     )
-    writer = MessageWriter(Language.EN)
+    writer = MessageWriter()
     (main,) = Pod(document := pod(container({})), document).containers
     writer.containers = {required: [main]}
     fixes = [
-        writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), "spec.containers[0].image").fix
+        writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), "spec.containers[0].image").fix.en
         for some in (classes, classes[:2])
     ]
 

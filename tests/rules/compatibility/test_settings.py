@@ -65,7 +65,7 @@ def test_shares_of_an_image_of_another_major_than_the_baseline_are_denied_on_eve
             "(image tag `cuda11.8`, base unknown, says CUDA 11.8); "
             "use an image with CUDA 12.x up to 12.4, or whole GPUs; "
             "policy: the owner of the rule can change majorVersionMismatch"
-        ) == decision.violations[0].message
+        ) == decision.violations[0].message.en
 
 
 def test_whole_gpus_of_gpu_manager_are_not_virtual() -> None:

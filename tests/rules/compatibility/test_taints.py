@@ -131,7 +131,7 @@ def test_the_rule_sets_the_effect(
     if not allowed:
         (violation,) = decision.violations
         assert ("spec.tolerations", "policy") == (violation.path, violation.basis)
-        assert "can change checks.taints" in violation.fix
+        assert "can change checks.taints" in violation.fix.en
         fixed = gpu_pod(NEEDY, tolerations=[{"key": KEY, "operator": "Exists"}])
         assert judged(rule, nodes, fixed).allowed
 

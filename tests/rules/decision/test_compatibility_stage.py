@@ -31,10 +31,10 @@ def _cluster(*counts: int) -> Inventory:
     )
 
 
-def _decided(images: dict[str, str], language: Language = Language.EN, **rule: Any) -> Decision:
+def _decided(images: dict[str, str], **rule: Any) -> Decision:
     """Return the decision on a pod with an image per container, of which no node has the CUDA version."""
     containers = [gpu_container(cuda_image(cuda), name=name) for name, cuda in images.items()]
-    compiled = policy(compatibility_rule(**rule), language=language)
+    compiled = policy(compatibility_rule(**rule))
     return judged(compiled, _cluster(4, 3, 2, 1, 1), pod(*containers))
 
 
@@ -98,8 +98,9 @@ def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
     language: Language, end: str
 ) -> None:
     """At most 256 characters, without a table."""
-    found = _decided(dict.fromkeys("abcde", "13.0"), language, noFittingNode="warn")
-    (line,) = found.warnings
+    found = _decided(dict.fromkeys("abcde", "13.0"), noFittingNode="warn")
+    (warning,) = found.warning_lines
+    line = warning.in_language(language)
 
     assert (True, True, 1) == (found.allowed, len(line) <= 256, len(line.splitlines()))
     assert line.startswith("gpugate: ")
@@ -128,9 +129,10 @@ def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
 )
 def test_a_rule_whose_condition_cannot_be_evaluated_applies(language: Language, line: str) -> None:
     """With a warning: nothing in a pod can disable a compatibility rule."""
-    found = _decided({"a": "13.0"}, language, match={"conditions": [BROKEN]})
+    found = _decided({"a": "13.0"}, match={"conditions": [BROKEN]})
 
-    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, found.warnings)
+    lines = tuple(each.in_language(language) for each in found.warning_lines)
+    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, lines)
 
 
 @pytest.mark.parametrize("conditions", [[BROKEN, FALSE], [FALSE, BROKEN]])

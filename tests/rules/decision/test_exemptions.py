@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.schema.exemption import instant
-from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     admitted,
@@ -156,11 +155,11 @@ def test_an_expired_exemption_causes_no_warning_without_a_violation() -> None:
 
 def test_the_warning_about_an_expired_exemption_exists_in_chinese() -> None:
     """With `--lang zh`."""
-    rules = policy(DENYING, exemption(LIMIT, expires="2020-01-01"), language=Language.ZH)
+    rules = policy(DENYING, exemption(LIMIT, expires="2020-01-01"))
 
     line = f"gpugate: 豁免 exemption 已于 2020-01-01 到期；请联系其维护者续期 [规则 {LIMIT}]"
 
-    assert (line,) == decision(rules, pod(), NOW).warnings
+    assert [line] == [each.zh for each in decision(rules, pod(), NOW).warning_lines]
 
 
 def test_a_disabled_exemption_has_no_effect() -> None:

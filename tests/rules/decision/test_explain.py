@@ -13,7 +13,7 @@ from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.decision.messages import warning_line
+from rules.decision.messages import WarningLine
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import compile_policy
 from rules.decision.trace import Edit, Explanation, RuleEvaluation, RuleOutcome, explain
@@ -88,19 +88,19 @@ def _edited(document: Any, edit: Edit) -> Any:
 
 def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
     """Compare an explanation with the decision that is made without one."""
-    policy, decision, explanation = snapshot.policy, decide(snapshot, asked, 0), explain(snapshot, asked, 0)
+    decision, explanation = decide(snapshot, asked, 0), explain(snapshot, asked, 0)
     containers = [container for each in explanation.pods for container in each.containers]
     evaluations = [each for container in containers for each in container.evaluations]
     found = [violation for each in evaluations for violation in each.violations]
     warnings = [warning for each in evaluations for warning in each.warnings]
-    lines = {warning_line(policy.language, warning) for warning in warnings}
-    mild = {warning_line(policy.language, each.warning) for each in decision.violations}
+    lines = {WarningLine(warning) for warning in warnings}
+    mild = {WarningLine(each.warning) for each in decision.violations}
     matched = {each.rule.name for each in evaluations if each.outcome is RuleOutcome.MATCHED}
 
     assert decision == explanation.decision
     assert set(decision.rules) == matched
     assert set(decision.violations) == {*found, *explanation.violations}
-    assert set(decision.warnings) <= {*lines, *mild, *explanation.warnings}
+    assert set(decision.warning_lines) <= {*lines, *mild, *explanation.warnings}
     assert lines.isdisjoint(explanation.warnings)
     for pod_trace in explanation.pods:
         shown = {
@@ -124,7 +124,7 @@ def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
         Snapshot(compile_policy(rules), inventory(nodes(1, "bare", {}))), request(gpu_pod("a/b:cuda12.4"))
     )
     shown = [
-        warning.cause
+        warning.cause.en
         for container in found.pods[0].containers
         for each in container.evaluations
         for warning in each.warnings
@@ -133,7 +133,7 @@ def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
     assert 1 == len(shown)
     assert "could not be evaluated" in shown[0]
     assert 1 == len(found.warnings)
-    assert "compatibility unknown" in found.warnings[0]
+    assert "compatibility unknown" in found.warnings[0].en
 
 
 @given(policies(), pods())

@@ -240,14 +240,14 @@ def test_a_variable_that_env_from_may_contain_is_injected_with_a_warning(
 def test_the_warning_about_env_from_exists_in_chinese() -> None:
     """In the language of the policy."""
     document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
-    found = decision(policy(injection_rule(ENV), language=Language.ZH), document)
+    found = decision(policy(injection_rule(ENV)), document)
 
     assert (
         (
             "gpugate: 容器 'main'：已注入 FLAG，其优先于 secret keys 中的同名变量；"
             "如需保留自己的值，请在 env 中显式设置 FLAG [规则 injection]"
         ),
-    ) == found.warnings
+    ) == tuple(each.zh for each in found.warning_lines)
 
 
 @pytest.mark.parametrize("env", [[OURS], [{"name": "FLAG", "value": "theirs"}]])
@@ -645,9 +645,10 @@ def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing(
 ) -> None:
     """The pod is admitted."""
     rule = injection_rule(ENV, match={"conditions": ["pod.labels['app'] == 'a'"]})
-    found = decision(policy(rule, language=language), pod())
+    found = decision(policy(rule), pod())
 
-    assert (True, (), (warning,)) == (found.allowed, found.patch, found.warnings)
+    lines = tuple(each.in_language(language) for each in found.warning_lines)
+    assert (True, (), (warning,)) == (found.allowed, found.patch, lines)
 
 
 @pytest.mark.parametrize(

@@ -8,15 +8,15 @@ from rules.decision.messages import (
     LIMIT_MISSING,
     USE_VALUE,
     WARNING_LENGTH,
+    WarningLine,
     Words,
     denial,
     invalid,
     violation,
-    warning_line,
 )
 from rules.model.decision import AdmissionWarning, Violation
 from rules.model.rule import Action
-from rules.text.i18n import Language, Text
+from rules.text.i18n import Language, Message, Text
 
 PATH = "spec.containers[0].resources.limits[a.com/x]"
 FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
@@ -41,7 +41,9 @@ def test_a_violation_has_container_path_found_expected_and_fix(
     language: Language, reason: str, fix: str
 ) -> None:
     """The expected value is followed by the description of the rule."""
-    assert (reason, fix) == violation(language, LIMIT_MISSING, Text("cards", "卡数"), FACTS)[:2]
+    said = violation(LIMIT_MISSING, Text("cards", "卡数"), FACTS)
+
+    assert (reason, fix) == (said.reason.in_language(language), said.fix.in_language(language))
 
 
 @pytest.mark.parametrize(
@@ -61,12 +63,12 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
 ) -> None:
     """If the expression does not name `value`, no other value helps."""
     facts = FACTS | {"found": "50", "expected": "a.com/y too"}
-    found = [violation(language, invalid(variables), Text(), facts)[:2] for language in Language]
+    said = violation(invalid(variables), Text(), facts)
 
     assert [
         (f"container 'main', {PATH}: found 50, expected a.com/y too", english),
         (f"容器 'main'，{PATH}：当前为 50，要求 a.com/y too", chinese),
-    ] == found
+    ] == [(said.reason.in_language(language), said.fix.in_language(language)) for language in Language]
 
 
 @pytest.mark.parametrize(
@@ -80,25 +82,25 @@ def test_a_suggested_value_replaces_the_fix(language: Language, fix: str) -> Non
     """With the calculation."""
     facts = FACTS | {"found": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
 
-    assert fix == violation(language, invalid(["value"]), Text(), facts, USE_VALUE)[1]
+    assert fix == violation(invalid(["value"]), Text(), facts, USE_VALUE).fix.in_language(language)
 
 
 def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> None:
     """Descriptions are optional."""
-    said = violation(Language.EN, LIMIT_MISSING, Text(), FACTS)
+    said = violation(LIMIT_MISSING, Text(), FACTS)
 
-    assert said.reason.endswith("expected a quantity of a.com/x")
+    assert said.reason.en.endswith("expected a quantity of a.com/x")
 
 
 def test_braces_in_values_of_users_stay_as_they_are() -> None:
     """Facts are not templates."""
-    words = Words(Text("{found}", "{found}"), Text("{expected}", "{expected}"), Text("x", "x"))
+    words = Words(Message("{found}"), Message("{expected}"), Message("x"))
     facts = FACTS | {"found": "{key}", "expected": "{0}", "container": "{}"}
 
-    said = violation(Language.EN, words, Text("{path}"), facts)
+    said = violation(words, Text("{path}"), facts)
 
-    assert f"container '{{}}', {PATH}: found {{key}}, expected {{0}} ({{path}})" == said.reason
-    assert "x" == said.fix
+    assert f"container '{{}}', {PATH}: found {{key}}, expected {{0}} ({{path}})" == said.reason.en
+    assert "x" == said.fix.en
 
 
 @pytest.mark.parametrize(
@@ -119,18 +121,26 @@ def test_a_missing_language_falls_back_to_the_other(text: Text, language: Langua
 @pytest.mark.parametrize(
     ("language", "found", "line"),
     [
-        (Language.EN, AdmissionWarning("a", "wrong", "fix it"), "gpugate: wrong; fix it [rule a]"),
-        (Language.EN, AdmissionWarning("a", "wrong"), "gpugate: wrong [rule a]"),
-        (Language.EN, AdmissionWarning("", "wrong"), "gpugate: wrong"),
-        (Language.EN, AdmissionWarning("a", "two\n  lines", "f"), "gpugate: two lines; f [rule a]"),
-        (Language.ZH, AdmissionWarning("a", "错", "请改"), "gpugate: 错；请改 [规则 a]"),
+        (
+            Language.EN,
+            AdmissionWarning("a", Text("wrong"), Text("fix it")),
+            "gpugate: wrong; fix it [rule a]",
+        ),
+        (Language.EN, AdmissionWarning("a", Text("wrong")), "gpugate: wrong [rule a]"),
+        (Language.EN, AdmissionWarning("", Text("wrong")), "gpugate: wrong"),
+        (
+            Language.EN,
+            AdmissionWarning("a", Text("two\n  lines"), Text("f")),
+            "gpugate: two lines; f [rule a]",
+        ),
+        (Language.ZH, AdmissionWarning("a", Text("错"), Text("请改")), "gpugate: 错；请改 [规则 a]"),
     ],
 )
 def test_a_warning_is_one_line_of_reason_fix_and_rule(
     language: Language, found: AdmissionWarning, line: str
 ) -> None:
     """It begins with the name of the webhook, as kubectl prints no other sender."""
-    assert line == warning_line(language, found)
+    assert line == WarningLine(found).in_language(language)
 
 
 @pytest.mark.parametrize(
@@ -140,8 +150,8 @@ def test_a_warning_is_one_line_of_reason_fix_and_rule(
 def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end: str, more: int) -> None:
     """API servers cut at 256 characters; the fix and the rule stay."""
     room = WARNING_LENGTH - len("gpugate: ") - len(end) + len("…")
-    whole = warning_line(language, AdmissionWarning("a", "x" * room, "fix it"))
-    cut = warning_line(language, AdmissionWarning("a", "x" * (room + more), "fix it"))
+    whole = WarningLine(AdmissionWarning("a", Text("x" * room), Text("fix it"))).in_language(language)
+    cut = WarningLine(AdmissionWarning("a", Text("x" * (room + more)), Text("fix it"))).in_language(language)
 
     assert (256, f"gpugate: {'x' * room}{end.removeprefix('…')}") == (len(whole), whole)
     assert (256, f"gpugate: {'x' * (room - 1)}{end}") == (len(cut), cut)
@@ -157,18 +167,18 @@ def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end
 )
 def test_a_warning_with_a_long_fix_keeps_the_beginning_of_both_and_the_rule(reason: str, start: str) -> None:
     """A fix without its reason is not understandable."""
-    line = warning_line(Language.EN, AdmissionWarning("a", reason, "y" * 300))
+    line = WarningLine(AdmissionWarning("a", Text(reason), Text("y" * 300))).en
 
     assert (256, True, True) == (len(line), line.startswith(start), line.endswith("yyy… [rule a]"))
 
 
 def test_a_warning_of_a_rule_with_the_longest_name_has_256_characters() -> None:
     """Names of ConfigMaps have up to 253 characters."""
-    assert 256 == len(warning_line(Language.EN, AdmissionWarning("a" * 253, "wrong", "fix it")))
+    assert 256 == len(WarningLine(AdmissionWarning("a" * 253, Text("wrong"), Text("fix it"))).en)
 
 
-def _denied(rule: str, reason: str, fix: str = "") -> Violation:
-    return Violation(rule, Action.DENY, "spec", reason, fix)
+def _denied(rule: str, reason: str, fix: str = "", table: str = "") -> Violation:
+    return Violation(rule, Action.DENY, "spec", Text(reason), Text(fix), table=Text(table))
 
 
 @pytest.mark.parametrize(
@@ -186,7 +196,7 @@ def _denied(rule: str, reason: str, fix: str = "") -> Violation:
         ),
         (
             Language.EN,
-            [_denied("a", "none fits\n    nodes  GPU\n    1      T4", "fix it"), _denied("b", "bad")],
+            [_denied("a", "none fits", "fix it", "nodes  GPU\n    1      T4"), _denied("b", "bad")],
             (
                 "Pod denied by gpugate, 2 violations: 1. none fits; fix it [rule a]\n"
                 "    nodes  GPU\n    1      T4\n"
@@ -205,4 +215,4 @@ def test_the_first_line_of_a_denial_has_the_first_violation_with_fix_and_rule(
     language: Language, violations: list[Violation], text: str
 ) -> None:
     """`kubectl get events` cuts at the first newline; a table follows its violation."""
-    assert text == denial(language, "Pod", violations)
+    assert text == denial("Pod", violations).in_language(language)

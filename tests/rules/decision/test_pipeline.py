@@ -526,15 +526,15 @@ def test_the_validating_endpoint_injects_nothing_and_allows_a_mutated_pod() -> N
     assert (True, (), None) == (found.allowed, found.patch, found.audit.get("injected"))
 
 
-def test_a_denial_is_in_the_language_of_the_policy() -> None:
-    """One language a cluster."""
-    rules = policy(resource_rule(limits="disabled", descriptionZh="卡数"), language=Language.ZH)
+def test_a_denial_is_in_the_language_that_is_asked_for() -> None:
+    """The decision is the same for all."""
+    rules = policy(resource_rule(limits="disabled", descriptionZh="卡数"))
     place = f"spec.containers[0].resources.limits[{DEVICE}]"
 
     assert (
         f"gpugate 拒绝该 Pod：容器 'main'，{place}：当前为 1，要求 不得设置 {DEVICE} 的 limits（卡数）；"
         f"请删除 {place} [规则 cf-crl-group-device]"
-    ) == decision(rules, pod()).message
+    ) == decision(rules, pod()).denial.zh
 
 
 def test_a_denial_has_the_violations_that_deny_and_warnings_those_that_warn() -> None:
@@ -564,7 +564,8 @@ def test_a_long_warning_keeps_its_fix_and_its_rule(language: Language, end: str)
     """API servers cut warnings at 256 characters; gpugate cuts the reason first."""
     key = f"vendor.com/{'x' * 30}"
     rule = resource_rule(key, limits="disabled", enforcementAction="warn", descriptionEn="words " * 20)
-    (line,) = decision(policy(rule, language=language), pod(container({key: "1"}))).warnings
+    (warning,) = decision(policy(rule), pod(container({key: "1"}))).warning_lines
+    line = warning.in_language(language)
 
     assert 256 == len(line)
     assert line.startswith("gpugate: ")

@@ -11,7 +11,6 @@ import pytest
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.size_limit import RULE
 from rules.model.decision import Decision
-from rules.text.i18n import Language
 from tests.support.builders import request
 from tests.support.cpu_time import loops
 from tests.support.node_builders import DRIVERS, GPU, T4, V100, gfd, inventory, node, shipped
@@ -137,14 +136,14 @@ def test_an_object_that_takes_too_many_steps_to_read_is_denied_soon(what: str) -
 def test_the_denial_names_the_bound_in_both_languages() -> None:
     """And says what to do."""
     document = PAST_THE_BUDGET["many requirements"]()
-    chinese = decide(Snapshot(shipped(Language.ZH), NODES), request(document))
+    chinese = decided(document)
 
     assert (
         "Pod denied by gpugate: Pod: its scripts, variables, images and NVIDIA_REQUIRE_* expressions take"
         " more than 150,000 steps to read; gpugate reads no more of one object. Shorten them,"
         " or split the object [rule size-limit]"
     ) == decided(document).message
-    assert "超过 150,000 步" in chinese.message
+    assert "超过 150,000 步" in chinese.denial.zh
 
 
 def test_a_kind_that_is_never_denied_is_warned_of() -> None:

@@ -194,7 +194,7 @@ def test_a_value_is_a_quantity_of_the_type_of_the_rule(
     )
     reason = f"container 'main', {LIMITS}: found {value}, expected {expected}"
 
-    assert [reason] * (expected is not None) == [violation.reason for violation in found.violations]
+    assert [reason] * (expected is not None) == [violation.reason.en for violation in found.violations]
 
 
 def test_a_request_that_may_differ_from_the_limit_is_validated_too() -> None:
@@ -213,7 +213,7 @@ def test_a_request_that_is_not_a_quantity_differs_from_the_limit() -> None:
     found = decision(policy(resource_rule()), pod(container({DEVICE: "1"}, {DEVICE: "one"})))
 
     assert ["a request equal to the limit, 1", "a quantity, such as 2, 500m or 8Gi"] == [
-        violation.reason.partition("expected ")[2] for violation in found.violations
+        violation.reason.en.partition("expected ")[2] for violation in found.violations
     ]
 
 
@@ -329,7 +329,7 @@ def test_resources_that_exclude_each_other_are_reported_for_both() -> None:
                 f" expected only one of {OTHER} and {DEVICE}; remove one of them"
             ),
         ),
-    ] == [(violation.rule, violation.message) for violation in found.violations]
+    ] == [(violation.rule, violation.message.en) for violation in found.violations]
 
 
 @pytest.mark.parametrize(("group", "used"), [("group", True), ("another", False)])
@@ -434,9 +434,12 @@ def test_a_violated_validation_is_reported_with_the_message_of_the_rule(
 ) -> None:
     """In the language of the cluster."""
     rule = resource_rule(validations=VALIDATIONS, descriptionEn="cores", descriptionZh="核心数")
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "150"})))
+    found = decision(policy(rule), pod(container({DEVICE: "150"})))
 
-    assert [(reason, fix)] == [(violation.reason, violation.fix) for violation in found.violations]
+    assert [(reason, fix)] == [
+        (violation.reason.in_language(language), violation.fix.in_language(language))
+        for violation in found.violations
+    ]
 
 
 @pytest.mark.parametrize(
@@ -482,7 +485,7 @@ def test_a_violated_validation_has_the_fix_of_the_rule(language: Language, fix: 
         policy(resource_rule(validations=[validation]), language=language), pod(container({DEVICE: "7"}))
     )
 
-    assert [fix] == [violation.fix for violation in found.violations]
+    assert [fix] == [violation.fix.in_language(language) for violation in found.violations]
 
 
 @pytest.mark.parametrize(("value", "denied"), [("100", False), ("101", True), ("300", False), ("3e2", False)])
@@ -508,7 +511,7 @@ def test_a_validation_without_a_message_shows_its_expression_and_a_fix(expressio
     )
 
     assert [(f"container 'main', {LIMITS}: found 7, expected {expression}", fix)] == [
-        (violation.reason, violation.fix) for violation in found.violations
+        (violation.reason.en, violation.fix.en) for violation in found.violations
     ]
 
 
@@ -558,10 +561,11 @@ def test_a_validation_of_a_variable_names_its_value_and_place(
     }
     env = [{"name": "PERCENT", "value": "10"}, {"name": "PERCENT", "value": "150"}]
     rule = resource_rule(validations=[validation])
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "50"}, env=env)))
+    found = decision(policy(rule), pod(container({DEVICE: "50"}, env=env)))
 
     assert [("spec.containers[0].env[1].value", reason, fix)] == [
-        (each.path, each.reason, each.fix) for each in found.violations
+        (each.path, each.reason.in_language(language), each.fix.in_language(language))
+        for each in found.violations
     ]
 
 
@@ -604,11 +608,12 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
 ) -> None:
     """By default, and with `failurePolicy: Fail`: nothing in a pod can disable a validation."""
     rule = resource_rule(validations=[{"expression": failed[0]}], **data)
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "3"})))
+    found = decision(policy(rule), pod(container({DEVICE: "3"})))
 
     assert (False, ()) == (found.allowed, found.warnings)
     assert [(LIMITS, expected.format(*failed), fix)] == [
-        (each.path, each.reason, each.fix) for each in found.violations
+        (each.path, each.reason.in_language(language), each.fix.in_language(language))
+        for each in found.violations
     ]
 
 
@@ -637,9 +642,10 @@ def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_w
 ) -> None:
     """The pod is admitted."""
     rule = resource_rule(validations=[{"expression": expression}], failurePolicy="Ignore")
-    found = decision(policy(rule, language=language), pod(container({DEVICE: "3"})))
+    found = decision(policy(rule), pod(container({DEVICE: "3"})))
 
-    assert (True, (), (line.format(expression, error),)) == (found.allowed, found.violations, found.warnings)
+    lines = tuple(each.in_language(language) for each in found.warning_lines)
+    assert (True, (), (line.format(expression, error),)) == (found.allowed, found.violations, lines)
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
@@ -696,7 +702,7 @@ def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, Any], 
     rule = resource_rule(validations=[{"expression": "value <= 64"}], **data)
     found = decision(policy(rule), pod(container({DEVICE: value})))
 
-    assert [fix] == [violation.fix for violation in found.violations]
+    assert [fix] == [violation.fix.en for violation in found.violations]
 
 
 def test_no_value_is_suggested_if_a_validation_of_it_cannot_be_evaluated() -> None:
@@ -705,7 +711,7 @@ def test_no_value_is_suggested_if_a_validation_of_it_cannot_be_evaluated() -> No
     rule = resource_rule(validations=validations, unit="256Mi")
     found = decision(policy(rule), pod(container({DEVICE: "8Gi"})))
 
-    assert [""] == [violation.fix for violation in found.violations]
+    assert [""] == [violation.fix.en for violation in found.violations]
 
 
 def test_a_suggested_value_satisfies_the_rule() -> None:
@@ -871,7 +877,7 @@ def test_a_violation_has_found_expected_and_fix(
     """On one line, after container and path."""
     found = decision(policy(*_texts(**data)), pod(container(limits, requests)))
 
-    assert [f"container 'main', {message}"] == [violation.message for violation in found.violations]
+    assert [f"container 'main', {message}"] == [violation.message.en for violation in found.violations]
 
 
 def test_all_violations_of_all_containers_are_reported_at_once() -> None:
@@ -898,7 +904,7 @@ def test_a_violation_names_its_own_container_and_path() -> None:
     assert [f"spec.containers[{at}].resources.limits[{DEVICE}]" for at in (0, 1, 2, 0)] == [
         each.path for each in found
     ]
-    assert ["'a'", "'b'", "'a'", "'a'"] == [each.message.split()[1].rstrip(",") for each in found]
+    assert ["'a'", "'b'", "'a'", "'a'"] == [each.message.en.split()[1].rstrip(",") for each in found]
 
 
 def test_a_validation_of_the_image_is_evaluated_for_each_image() -> None:
@@ -1003,7 +1009,7 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
     found = decision(policy(), pod(container(limits, requests)))
 
     assert [(f"spec.containers[0].resources.{place}", text) for place, text in faults] == [
-        (each.path, each.reason.partition("expected ")[2].partition(" (the API server")[0])
+        (each.path, each.reason.en.partition("expected ")[2].partition(" (the API server")[0])
         for each in found.violations
     ]
     assert {(API_SERVER, Action.DENY, Basis.FACT)} >= {

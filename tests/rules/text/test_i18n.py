@@ -13,13 +13,13 @@ from typing import Final
 import yaml
 from jinja2 import Environment, nodes
 
-from rules.text.i18n import CATALOGUE, Joined, Message
+from rules.text.i18n import CATALOGUE, Joined, Line, Message
 
 _ROOT: Final = Path(__file__).parents[3]
 _SOURCES: Final = [
     path for package in ("rules", "webhook", "certs") for path in (_ROOT / package).rglob("*.py")
 ]
-_CLASSES: Final = (Message.__name__, Joined.__name__)
+_CLASSES: Final = (Message.__name__, Joined.__name__, Line.__name__)
 _HAN: Final = re.compile(r"[\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from rules.decision.exemptions import _CHANGES
 from rules.model.decision import CAP_ANNOTATION, Decision, Violation
 from rules.model.rule import Action
+from rules.text.i18n import Text
 from tests.support.builders import resource_rule
 from tests.support.paths import ROOT
 from tests.support.webhooks import body, builtin_handler, pod, review
@@ -221,7 +222,9 @@ def test_a_denied_object_is_answered_with_403_forbidden_and_no_patch() -> None:
 
 def test_a_warning_is_one_line_of_printable_characters() -> None:
     """The API server sends warnings as HTTP headers and drops what does not fit in one."""
-    answer = _response(encode_decision(UID, Decision(warnings=("one\ntwo\r\n\tthree\x7f\x85four",))))
+    answer = _response(
+        encode_decision(UID, Decision(warning_lines=(Text("one\ntwo\r\n\tthree\x7f\x85four"),)))
+    )
 
     assert ["one two three four"] == answer["warnings"]
 
@@ -229,7 +232,7 @@ def test_a_warning_is_one_line_of_printable_characters() -> None:
 @pytest.mark.parametrize(("line", "count"), [("x" * 256, 16), ("错" * 256, 5), ("x" * 1000, 4)])
 def test_warnings_are_sent_up_to_the_limit_of_the_api_server(line: str, count: int) -> None:
     """It drops warnings beyond 4096 bytes in total; a warning is sent as a whole."""
-    answer = _response(encode_decision(UID, Decision(warnings=(line,) * 100)))
+    answer = _response(encode_decision(UID, Decision(warning_lines=(Text(line),) * 100)))
 
     assert [line] * count == answer["warnings"]
 
@@ -311,8 +314,10 @@ def test_the_documented_audit_annotations_are_those_that_there_are() -> None:
 
 def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
     """kubectl prints it."""
-    found = Violation("rule", Action.WARN, "spec", "line")
-    answer = _response(encode_decision(UID, Decision(violations=(found,), warnings=("line [rule]",))))
+    found = Violation("rule", Action.WARN, "spec", Text("line"))
+    answer = _response(
+        encode_decision(UID, Decision(violations=(found,), warning_lines=(Text("line [rule]"),)))
+    )
 
     assert (True, ["line [rule]"]) == (answer["allowed"], answer["warnings"])
 

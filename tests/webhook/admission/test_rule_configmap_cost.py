@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rules import AdmissionRequest, Decision, Language
+from rules import AdmissionRequest, Decision
 from rules.schema.size_limit import MOST_VALUES
 from tests.support.cpu_time import loops
 from webhook.admission.rule_configmap import validate_rule
@@ -26,11 +26,9 @@ def config_map(text: str, kind: str = "InjectionRule", **metadata: Any) -> dict[
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": named, "data": {"rule.yaml": text}}
 
 
-def decided(document: dict[str, Any], language: Language = Language.EN) -> Decision:
+def decided(document: dict[str, Any]) -> Decision:
     """Return the decision on the creation of a ConfigMap, without other rules."""
-    return validate_rule(
-        AdmissionRequest("CREATE", "", "ConfigMap", NAMESPACE, document), (), NAMESPACE, language, 0
-    )
+    return validate_rule(AdmissionRequest("CREATE", "", "ConfigMap", NAMESPACE, document), (), NAMESPACE, 0)
 
 
 def lines(head: str, entry: str, count: int, tail: str = ENV) -> str:
@@ -108,7 +106,7 @@ def test_a_rule_config_map_above_what_kubernetes_stores_is_denied_before_it_is_r
 
 def test_the_message_is_in_chinese_too() -> None:
     """In the language of the handler."""
-    message = decided(OVERSIZED["a list"], Language.ZH).message
+    message = decided(OVERSIZED["a list"]).denial.zh
 
     assert "该 ConfigMap 的值超过 40,000 个" in message
 

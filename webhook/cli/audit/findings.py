@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError
-from rules.decision.messages import warning_line
+from rules.decision.messages import WarningLine
 from rules.model.decision import Basis, cause_of
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
@@ -24,13 +24,13 @@ class EvaluatedObject:
 
     def findings(self) -> list[Finding]:
         """Return each violation and each other warning."""
-        return [*map(Finding.of, self.decision.violations)] + [
+        return [Finding.of(each, self.language) for each in self.decision.violations] + [
             Finding(
                 WARN,
                 each.rule,
-                warning_line(self.language, each),
-                cause_of(each),
-                each.fix,
+                WarningLine(each).in_language(self.language),
+                cause_of(each).in_language(self.language),
+                each.fix.in_language(self.language),
                 certainty=each.certainty,
             )
             for each in self.decision.notices

@@ -91,8 +91,8 @@ def explanation_facts(explanation: Explanation, language: Language, *, everythin
             }
             for pod in explanation.pods
         ],
-        "violations": [violation_facts(found) for found in explanation.violations],
-        "warnings": explanation.warnings,
+        "violations": [violation_facts(found, language) for found in explanation.violations],
+        "warnings": [line.in_language(language) for line in explanation.warnings],
         "notes": [note.in_language(language) for note in explanation.decision.notes],
         "notChecked": not_checked_facts(explanation.decision, language),
     }
@@ -109,8 +109,10 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "edits": [_edit(edit) for edit in evaluation.edits],
         "would": evaluation.would,
         "unused": evaluation.unused,
-        "violations": [violation_facts(found) for found in evaluation.violations],
-        "warnings": [with_fix(warning.reason, warning.fix, language) for warning in evaluation.warnings],
+        "violations": [violation_facts(found, language) for found in evaluation.violations],
+        "warnings": [
+            with_fix(warning.reason, warning.fix).in_language(language) for warning in evaluation.warnings
+        ],
     }
 
 
@@ -220,7 +222,9 @@ class _TreeWriter:
         for found in explanation.violations:
             tree.add(self._violation(found))
         for warning in explanation.warnings:
-            tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning, "")))
+            tree.add(
+                _line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning.in_language(self._language), ""))
+            )
         for note in explanation.decision.notes:
             tree.add(_line((self._say(NOTE), "green"), (note.in_language(self._language), "")))
         for line in not_checked_lines(explanation.decision, self._language):
@@ -264,11 +268,14 @@ class _TreeWriter:
             yield _line((self._say(NOTE), "green"), (line, ""))
         yield from map(self._violation, evaluation.violations)
         for warning in evaluation.warnings:
-            text = with_fix(warning.reason, warning.fix, self._language)
+            text = with_fix(warning.reason, warning.fix).in_language(self._language)
             yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (text, ""))
 
     def _violation(self, found: Violation) -> Text:
-        return _line((self._say(ACTIONS[found.action]), _COLOURS[found.action]), (lines(found.message), ""))
+        return _line(
+            (self._say(ACTIONS[found.action]), _COLOURS[found.action]),
+            (lines(found.message.in_language(self._language)), ""),
+        )
 
     def _say(self, words: Message, **facts: object) -> str:
         return words.having(**facts).in_language(self._language)

@@ -168,8 +168,8 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "namespace": preview.request.namespace,
         "name": preview.name,
         "allowed": decision.allowed,
-        "violations": [violation_facts(found) for found in decision.violations],
-        "warnings": decision.warnings,
+        "violations": [violation_facts(found, language) for found in decision.violations],
+        "warnings": [line.in_language(language) for line in decision.warning_lines],
         "notes": [note.in_language(language) for note in decision.notes],
         "notChecked": not_checked_facts(decision, language),
         "quotas": [found._asdict() for found in preview.quotas],
@@ -194,9 +194,9 @@ def _show_yaml(language: Language, preview: Preview) -> None:
 def _print_messages(language: Language, preview: Preview) -> None:
     """Print the denial message and the warnings of an object, and what is not checked, on stderr."""
     if not preview.decision.allowed:
-        print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {preview.decision.message}"))
-    quotas = (found.message for found in preview.quotas)
-    for warning in (*preview.decision.warnings, *quotas):
+        message = preview.decision.denial.in_language(language)
+        print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {message}"))
+    for warning in _warnings(language, preview):
         print_warning(f"{preview.source}: {warning}")
     word = NOT_CHECKED.in_language(language)
     for line in not_checked_lines(preview.decision, language):
@@ -211,9 +211,9 @@ def _show_diff(language: Language, preview: Preview) -> None:
     for found in decision.violations:
         if found.action is not Action.WARN:
             tint = "red" if found.action is Action.DENY else "cyan"
-            _print_message(ACTIONS[found.action].in_language(language), tint, _with_rule(found))
-    for warning in decision.warnings:
-        _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning)
+            _print_message(ACTIONS[found.action].in_language(language), tint, _with_rule(found, language))
+    for warning in decision.warning_lines:
+        _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning.in_language(language))
     for note in decision.notes:
         _print_message(NOTE.in_language(language), "green", note.in_language(language))
     if would := decision.audit.get("would-inject"):
@@ -231,6 +231,12 @@ def _show_diff(language: Language, preview: Preview) -> None:
             print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
 
 
+def _warnings(language: Language, preview: Preview) -> list[str]:
+    """Return the warnings about an object, also those about quotas."""
+    lines_of_rules = [line.in_language(language) for line in preview.decision.warning_lines]
+    return [*lines_of_rules, *(quota.message for quota in preview.quotas)]
+
+
 def _result(preview: Preview) -> tuple[str, str, Message]:
     """Return the mark, its colour and the word of the result."""
     if not preview.decision.allowed:
@@ -242,9 +248,9 @@ def _result(preview: Preview) -> tuple[str, str, Message]:
     return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
 
 
-def _with_rule(found: Violation) -> str:
+def _with_rule(found: Violation, language: Language) -> str:
     """Return the message of a violation with its rule at the end of the first line."""
-    first, newline, rest = found.message.partition("\n")
+    first, newline, rest = found.message.in_language(language).partition("\n")
     return f"{first} [{found.rule}]{newline}{rest}"
 
 
@@ -280,13 +286,12 @@ def _target(language: Language, preview: Preview) -> Target:
     unchecked = not_checked(decision, language, WITHOUT_NODES)
     if not (preview.has_pods or unchecked):
         unchecked = (Finding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
-    warnings = (*decision.warnings, *(quota.message for quota in preview.quotas))
     return Target(
         preview.title,
         place_of(preview.source),
         (
-            *(Finding.of(each) for each in decision.violations if each.action is not Action.WARN),
-            *(Finding(WARN, "", warning) for warning in warnings),
+            *(Finding.of(each, language) for each in decision.violations if each.action is not Action.WARN),
+            *(Finding(WARN, "", warning) for warning in _warnings(language, preview)),
             *unchecked,
         ),
     )
@@ -306,7 +311,7 @@ def _summary(language: Language, previews: list[Preview]) -> str:
     facts = results | {
         "objects": counted(len(previews), "object"),
         "unchanged": len(previews) - sum(results.values()),
-        "warned": sum(bool(preview.decision.warnings) for preview in previews),
+        "warned": sum(bool(preview.decision.warning_lines) for preview in previews),
     }
     parts = [PREVIEW_SUMMARY, SKIPPED_COUNT] if results["skipped"] else [PREVIEW_SUMMARY]
     return "".join(part.having(**facts).in_language(language) for part in parts)

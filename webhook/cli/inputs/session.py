@@ -387,7 +387,7 @@ class Session:
             return BAD_INPUT
         if any(not decision.allowed for decision in made):
             return _DENIED
-        return _WARNED if fail_on == "warn" and any(decision.warnings for decision in made) else 0
+        return _WARNED if fail_on == "warn" and any(decision.warning_lines for decision in made) else 0
 
 
 def with_session(command: F) -> F:

@@ -49,14 +49,14 @@ class Finding(NamedTuple):
     in_summary: bool = False
 
     @classmethod
-    def of(cls, violation: Violation) -> Finding:
+    def of(cls, violation: Violation, language: Language) -> Finding:
         """Return the finding of a violation."""
         return cls(
             violation.action.value,
             violation.rule,
-            violation.message,
-            cause_of(violation),
-            violation.fix,
+            violation.message.in_language(language),
+            cause_of(violation).in_language(language),
+            violation.fix.in_language(language),
             violation.basis.value,
             violation.certainty,
         )
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
         return self.rule or _CODES[self.effect]
 
 
-def violation_facts(violation: Violation) -> dict[str, Any]:
+def violation_facts(violation: Violation, language: Language) -> dict[str, Any]:
     """Return a violation for JSON."""
     return {
         "rule": violation.rule,
@@ -80,7 +80,7 @@ def violation_facts(violation: Violation) -> dict[str, Any]:
         "basis": violation.basis,
         "certainty": violation.certainty,
         "path": violation.path,
-        "message": violation.message,
+        "message": violation.message.in_language(language),
     }
 
 

@@ -6,9 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from rules.model.decision import Decision, Violation
+from rules.text.i18n import Language
 from webhook.cli.test.schema import ExpectDocument, ViolationDocument
 
 W = TypeVar("W")
@@ -36,15 +38,22 @@ class Difference:
         return [text for each, text in self.lines if each in (mark, BOTH)]
 
 
-def differences(expect: ExpectDocument, decision: Decision, patched: Any) -> list[Difference]:
-    """Return the differences between expectation and decision. patched: the object after the decision."""
+def differences(
+    expect: ExpectDocument, decision: Decision, patched: Any, language: Language
+) -> list[Difference]:
+    """Return the differences between expectation and decision. patched: the object after the decision.
+
+    language: of the messages that are expected.
+    """
     given = expect.model_fields_set
     found = [
         _one("allowed", expect.allowed, decision.allowed),
-        _violations(expect.violations, decision.violations),
+        _violations(expect.violations, decision.violations, language),
     ]
     if "warnings" in given:
-        found.append(_warnings(expect.warnings, decision.warnings))
+        found.append(
+            _warnings(expect.warnings, [line.in_language(language) for line in decision.warning_lines])
+        )
     if "patch" in given:
         wanted = [operation.model_dump() for operation in expect.patch]
         found.append(_patch(wanted, decision.patch))
@@ -90,8 +99,10 @@ def _patch(wanted: Sequence[Any], found: Sequence[Any]) -> Difference:
     return Difference("patch", tuple(lines))
 
 
-def _violations(wanted: Sequence[ViolationDocument], found: Sequence[Violation]) -> Difference:
-    pairs = _pairs(wanted, found, _is_violation)
+def _violations(
+    wanted: Sequence[ViolationDocument], found: Sequence[Violation], language: Language
+) -> Difference:
+    pairs = _pairs(wanted, found, partial(_is_violation, language))
     rows = [
         *(
             (EXPECTED, [each.rule, each.action, each.path, each.message])
@@ -99,7 +110,10 @@ def _violations(wanted: Sequence[ViolationDocument], found: Sequence[Violation])
             if at not in pairs.values()
         ),
         *(
-            (BOTH if at in pairs else FOUND, [each.rule, each.action.value, each.path, each.message])
+            (
+                BOTH if at in pairs else FOUND,
+                [each.rule, each.action.value, each.path, each.message.in_language(language)],
+            )
             for at, each in enumerate(found)
         ),
     ]
@@ -127,12 +141,12 @@ def _warnings(wanted: Sequence[str], found: Sequence[str]) -> Difference:
     )
 
 
-def _is_violation(wanted: ViolationDocument, found: Violation) -> bool:
+def _is_violation(language: Language, wanted: ViolationDocument, found: Violation) -> bool:
     return (
         wanted.rule in ("", found.rule)
         and wanted.action in ("", found.action)
         and f"{found.path}.".startswith((f"{wanted.path}.", f"{wanted.path}[", "." if wanted.path else ""))
-        and _is_part(wanted.message, found.message)
+        and _is_part(wanted.message, found.message.in_language(language))
     )
 
 

@@ -218,7 +218,9 @@ def run_case(case: Case, policy: Policy) -> CaseResult:
     patched = request.object
     if case.expect.fields:
         patched = jsonpatch.apply_patch(deepcopy(patched), list(decision.patch), in_place=True)
-    return CaseResult(case, policy, decision, tuple(differences(case.expect, decision, patched)), seconds)
+    return CaseResult(
+        case, policy, decision, tuple(differences(case.expect, decision, patched, policy.language)), seconds
+    )
 
 
 def _patch_edit(result: CaseResult) -> Edit | None:

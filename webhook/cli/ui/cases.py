@@ -163,8 +163,8 @@ def _expect(decision: Decision) -> dict[str, Any]:
             {"rule": each.rule, "action": each.action.value, "path": each.path}
             for each in decision.violations
         ]
-    if decision.warnings:
-        expect["warnings"] = [*decision.warnings]
+    if decision.warning_lines:
+        expect["warnings"] = [line.en for line in decision.warning_lines]
     expect["patch"] = [dict(each) for each in decision.patch]
     return expect
 

@@ -135,10 +135,11 @@ class _Result:
         for found in decision.violations:
             if found.action is not Action.WARN:  # those are warnings
                 line = _locate(document, place, found.path).line
-                level, fix = found.action.value, found.fix
-                yield self._finding(level, ACTIONS[found.action], found.reason, line, fix, found.rule)
-        for warning in decision.warnings:
-            yield self._finding("warn", ACTIONS[Action.WARN], warning)
+                level, fix = found.action.value, found.fix.in_language(language)
+                message = replace(found, fix=Message()).message.in_language(language)
+                yield self._finding(level, ACTIONS[found.action], message, line, fix, found.rule)
+        for warning in decision.warning_lines:
+            yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))
         for note in decision.notes:
             yield self._finding("note", NOTE, note.in_language(language))
         if would := decision.audit.get("would-inject"):

@@ -9,9 +9,9 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
-from rules.decision.messages import warning_line
+from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
-from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of
+from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.node_changes import Change
@@ -179,7 +179,7 @@ class ClusterState:
         decision, language = placement.decision, self._language
         warned = [each.warning for each in decision.violations if each.action is Action.WARN]
         warnings = tuple(
-            Reason(warning_line(language, each), cause_of(each))
+            Reason(WarningLine(each).in_language(language), cause_of(each).in_language(language))
             for each in dict.fromkeys([*warned, *decision.notices])
         )
         fitting = min(placement.nodes, key=lambda each: each.compatible.bit_count(), default=None)
@@ -189,8 +189,14 @@ class ClusterState:
             found = found._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
         if not decision.allowed:
             denying = [each for each in decision.violations if each.action is Action.DENY]
-            reasons = [Reason(each.message.partition("\n")[0], cause_of(each)) for each in denying]
-            whole = _plain(decision.message.partition("\n")[0])
+            reasons = [
+                Reason(
+                    with_fix(each.reason, each.fix).in_language(language),
+                    cause_of(each).in_language(language),
+                )
+                for each in denying
+            ]
+            whole = _plain(decision.denial.in_language(language).partition("\n")[0])
             certain = any(each.certainty is Certainty.CERTAIN for each in denying)
             sure = Certainty.CERTAIN if certain else Certainty.LIKELY
             return found._replace(reasons=tuple(dict.fromkeys(reasons)) or (whole,), certainty=sure)

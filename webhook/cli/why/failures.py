@@ -167,7 +167,7 @@ def causes(
     evidence = tuple(line for each in foreseen for line in each.evidence)[:_MAX_EVIDENCE]
     denied = any(each.pattern.name == _DENIED for each in found)  # which says what the violations do
     by_rules = [
-        Cause(each.rule, each.certainty, _reason(each, language), each.fix, evidence)
+        Cause(each.rule, each.certainty, _reason(each, language), each.fix.in_language(language), evidence)
         for each in (() if denied else decision.violations)
         if each.basis is Basis.FACT or evidence or not runs
     ]
@@ -181,10 +181,10 @@ def causes(
 
 def _reason(violation: Violation, language: Language) -> str:
     """Return the first line of a reason; what a rule forbids names the rule, whose owner can admit it."""
-    reason = violation.reason.partition("\n")[0]
-    if violation.basis is Basis.FACT:
-        return reason
-    return _BY_POLICY.in_language(language).format(reason=reason, rule=violation.rule)
+    reason = violation.reason
+    if violation.basis is not Basis.FACT:
+        reason = _BY_POLICY.having(reason=reason, rule=violation.rule)
+    return reason.in_language(language)
 
 
 def _found(statements: Iterable[Statement]) -> Sequence[_Found]:

@@ -202,7 +202,7 @@ def test_whole_cards_large_profiles_and_invalid_amounts_are_no_share(limits: dic
     document = needing("40Gi", limits)
     decision = decided([node("n", gfd("12.8", A100), **dict.fromkeys(limits, 1000))], document)
 
-    assert not any("of GPU memory, below" in each.reason for each in decision.violations)
+    assert not any("of GPU memory, below" in each.reason.en for each in decision.violations)
 
 
 @pytest.mark.parametrize("amount", ["40", "40GB", "lots", "9Ti", "-1Gi", "0"])

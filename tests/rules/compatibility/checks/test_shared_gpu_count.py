@@ -52,10 +52,10 @@ def test_20_of_a_gpu_shared_by_mps_are_denied_and_the_fix_passes(resource: str) 
     (violation,) = decision.violations
     assert (
         f"the container requests several {resource}; its GPUs are shared by MPS, and a container gets one "
-        f"{resource}" in violation.reason
+        f"{resource}" in violation.reason.en
     )
-    assert f"request 1 {resource}, or use nodes whose GPUs are not shared" in violation.fix
-    assert ("policy", True) == (violation.basis, "checks.sharedGpuCount" in violation.fix)
+    assert f"request 1 {resource}, or use nodes whose GPUs are not shared" in violation.fix.en
+    assert ("policy", True) == (violation.basis, "checks.sharedGpuCount" in violation.fix.en)
     fixed = decided(cluster, asking(1, resource))
     assert (True, ()) == (fixed.allowed, fixed.warnings)
 

@@ -12,7 +12,7 @@ from rules.cuda.tables import read_table
 from rules.model.certainty import Certainty
 from rules.model.decision import Basis, Decision, Violation
 from rules.model.rule import Action
-from rules.text.i18n import Language
+from rules.text.i18n import Language, Text
 from tests.support.cpu_time import loops
 from webhook.cli.why.failures import MAX_LINES, Cause, Source, Statement, causes, log_statements
 
@@ -118,9 +118,8 @@ def test_the_text_that_older_versions_print_for_busy_devices_is_known() -> None:
 
 
 def _violation(basis: Basis) -> Violation:
-    return Violation(
-        "rule", Action.DENY, "path", "the driver is too old\n  table", "newer driver", basis=basis
-    )
+    reason, fix, table = Text("the driver is too old"), Text("newer driver"), Text("table")
+    return Violation("rule", Action.DENY, "path", reason, fix, basis=basis, table=table)
 
 
 def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_evidence() -> None:
