@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 from pydantic import ValidationError
 
+from rules.model.rule import Rule
 from rules.schema.config_map import DOCUMENT_KEY
 from rules.schema.errors import Code, RuleError, expected, kind_of, unknown_key
 from rules.schema.field_types import RuleDocument
@@ -16,8 +17,6 @@ from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError
-
-D = TypeVar("D", bound=RuleDocument)
 
 # Keys of a rule's document that `data` may have, too, where they take precedence: kustomize and Helm can set
 # a key of a ConfigMap, but not a key inside a text. A key with keys of its own is `checks.taints` there.
@@ -66,6 +65,11 @@ class RuleBuilder:
         location = (document or self.document).locate(path, key=key)
         self.errors.append(RuleError(location, path, message, self.name, code))
 
+    @property
+    def location(self) -> Location:
+        """The location of the ConfigMap."""
+        return self.document.locate(self.path)
+
     def embedded(self, path: Path) -> Document | None:
         """Return the document in the string at the path, or None; its errors are added."""
         try:
@@ -84,6 +88,14 @@ class RuleBuilder:
         if self.inner is not None and path[:1] != ("metadata",):
             return self.inner.locate(path)
         return self.document.locate((*self.path, *path))
+
+
+class KindDocument(RuleDocument):
+    """The document of a kind of rule."""
+
+    def rule(self, builder: RuleBuilder) -> Rule:
+        """Return the rule, with errors added to builder if it is invalid as a whole."""
+        raise NotImplementedError
 
 
 def patchable_keys(schema: type[RuleDocument]) -> list[str]:
@@ -109,10 +121,10 @@ def _patched(value: Mapping[str, Any], key: str, setting: Any) -> dict[str, Any]
     return {**value, name: {**(before if isinstance(before, Mapping) else {}), inner: setting}}
 
 
-def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Document, D] | None:
-    """Return the document in `rule.yaml` and its model, or None with the errors added to builder.
+def read_rule(builder: RuleBuilder, data: Any, schema: type[KindDocument]) -> Rule | None:
+    """Return the rule in `rule.yaml`, or None with the errors added to builder.
 
-    The model has the values of the patchable keys in data.
+    The document has the values of the patchable keys in data.
     """
     path: Path = (*builder.path, "data")
     data = data if isinstance(data, dict) else {}
@@ -134,7 +146,8 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
     document = builder.inner = builder.embedded((*path, DOCUMENT_KEY))
     if document is None:
         return None
-    value, read = document.value, None
+    value = document.value
+    read: KindDocument | None = None
     try:
         read = schema.model_validate(value)
     except ValidationError as error:
@@ -152,4 +165,4 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[D]) -> tuple[Documen
                     builder.add_error(at, each.text, code=each.code)
         else:
             value = patched
-    return (document, read) if read else None
+    return read.rule(builder) if read else None

@@ -1,4 +1,4 @@
-"""Compatibility rules: document model and builder."""
+"""Compatibility rules: the document and the rule that it makes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
-from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.field_types import (
     ACTIONS,
     WORD,
@@ -155,7 +155,7 @@ class ChecksDocument(RuleDocument):
         return Checks(**{name: _EFFECTS.get(effect, Level.COMPATIBLE) for name, effect in effects.items()})
 
 
-class CompatibilityRuleDocument(RuleDocument):
+class CompatibilityRuleDocument(KindDocument):
     """How containers share GPUs, and what that requires of image, driver and GPU."""
 
     description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
@@ -246,46 +246,43 @@ class CompatibilityRuleDocument(RuleDocument):
             raise ValueError("baseline is for sharing: virtual")
         return self
 
-
-def build_compatibility_rule(builder: RuleBuilder, data: Any) -> CompatibilityRule | None:
-    """Return the rule that `rule.yaml` states, or None with the errors added to builder."""
-    found = read_rule(builder, data, CompatibilityRuleDocument)
-    if found is None:
-        return None
-    _, read = found
-    action = read.enforcement_action
-    rule = CompatibilityRule(
-        name=builder.name,
-        match=build_match(read.match),
-        sharing=SharingPolicy(
-            cuda=read.sharing != "withoutCuda",
-            virtual=read.sharing == "virtual",
-            baseline=read.baseline,
-            minor_versions=_LEVELS[read.minor_versions],
-            major_versions=_LEVELS[read.major_versions],
-            warns_of_newer_majors=read.newer_majors == "warn",
-            min_cuda=read.min_driver_cuda,
-            min_compute=read.min_compute_capability,
-            device_mode=read.device_mode,
-            mig=read.mig_slices == "allow",
-            labels=read.labels.names(),
-            runtime_mode=None if read.container_runtime == "auto" else RuntimeMode(read.container_runtime),
-            checks=read.checks.levels(),
-        ),
-        no_fitting_node=None
-        if read.no_fitting_node == "auto"
-        else mildest(action, Action(read.no_fitting_node)),
-        new_nodes=read.new_nodes,
-        declarations=None if read.declarations == "allow" else mildest(action, Action(read.declarations)),
-        action=action,
-        description=read.description.text,
-        enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
-    )
-    tried = read.checks.levels("dryrun")
-    if tried == CHECKS_OFF:
-        return rule
-    now = rule.sharing
-    sharing = SharingPolicy(cuda=now.cuda, labels=now.labels, checks=tried, trial=True)
-    trial = replace(rule, sharing=sharing, action=Action.DRYRUN, no_fitting_node=None, declarations=None)
-    return replace(rule, trial=trial)
+    def rule(self, builder: RuleBuilder) -> CompatibilityRule:
+        """Return the rule."""
+        action = self.enforcement_action
+        rule = CompatibilityRule(
+            name=builder.name,
+            match=build_match(self.match),
+            sharing=SharingPolicy(
+                cuda=self.sharing != "withoutCuda",
+                virtual=self.sharing == "virtual",
+                baseline=self.baseline,
+                minor_versions=_LEVELS[self.minor_versions],
+                major_versions=_LEVELS[self.major_versions],
+                warns_of_newer_majors=self.newer_majors == "warn",
+                min_cuda=self.min_driver_cuda,
+                min_compute=self.min_compute_capability,
+                device_mode=self.device_mode,
+                mig=self.mig_slices == "allow",
+                labels=self.labels.names(),
+                runtime_mode=None
+                if self.container_runtime == "auto"
+                else RuntimeMode(self.container_runtime),
+                checks=self.checks.levels(),
+            ),
+            no_fitting_node=None
+            if self.no_fitting_node == "auto"
+            else mildest(action, Action(self.no_fitting_node)),
+            new_nodes=self.new_nodes,
+            declarations=None if self.declarations == "allow" else mildest(action, Action(self.declarations)),
+            action=action,
+            description=self.description.text,
+            enabled=builder.enabled,
+            location=builder.location,
+        )
+        tried = self.checks.levels("dryrun")
+        if tried == CHECKS_OFF:
+            return rule
+        now = rule.sharing
+        sharing = SharingPolicy(cuda=now.cuda, labels=now.labels, checks=tried, trial=True)
+        trial = replace(rule, sharing=sharing, action=Action.DRYRUN, no_fitting_node=None, declarations=None)
+        return replace(rule, trial=trial)

@@ -1,16 +1,16 @@
-"""Exemptions: document model and builder."""
+"""Exemptions: the document and the rule that it makes."""
 
 from __future__ import annotations
 
 import calendar
 import re
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 
 from pydantic import AfterValidator, Field, WithJsonSchema
 
 from rules.model.match import Match
 from rules.model.rule import Exemption
-from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.field_types import (
     MAX_ENTRIES,
     MAX_NAMES,
@@ -18,7 +18,6 @@ from rules.schema.field_types import (
     NamespacesDocument,
     NonEmpty,
     PodSelectorDocument,
-    RuleDocument,
     build_selector,
 )
 from rules.text.i18n import Message, Text
@@ -69,7 +68,7 @@ Expires = Annotated[
 ]
 
 
-class ExemptionDocument(RuleDocument):
+class ExemptionDocument(KindDocument):
     """Exempts some pods from rules until a date."""
 
     reason: NonEmpty = Field(description="the reason, for listings and logs")
@@ -86,26 +85,21 @@ class ExemptionDocument(RuleDocument):
         description="names or globs of the pod's service account; empty: any",
     )
 
-
-def build_exemption(builder: RuleBuilder, data: Any) -> Exemption | None:
-    """Return the exemption in `rule.yaml`, or None with the errors added to builder."""
-    found = read_rule(builder, data, ExemptionDocument)
-    if found is None:
-        return None
-    _, read = found
-    return Exemption(
-        name=builder.name,
-        rules=tuple(read.rules),
-        match=Match(
-            resources=(),
-            include=tuple(read.namespaces.include),
-            exclude=tuple(read.namespaces.exclude),
-            selector=build_selector(read.pod_selector),
-        ),
-        service_accounts=tuple(read.service_accounts),
-        expires=instant(read.expires),
-        until=read.expires,
-        description=Text(read.reason),
-        enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
-    )
+    def rule(self, builder: RuleBuilder) -> Exemption:
+        """Return the rule."""
+        return Exemption(
+            name=builder.name,
+            rules=tuple(self.rules),
+            match=Match(
+                resources=(),
+                include=tuple(self.namespaces.include),
+                exclude=tuple(self.namespaces.exclude),
+                selector=build_selector(self.pod_selector),
+            ),
+            service_accounts=tuple(self.service_accounts),
+            expires=instant(self.expires),
+            until=self.expires,
+            description=Text(self.reason),
+            enabled=builder.enabled,
+            location=builder.location,
+        )

@@ -1,4 +1,4 @@
-"""Image catalogues: document model and builder."""
+"""Image catalogues: the document and the rule that it makes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rules.cuda.image_catalog import CompatLibraries, ImageCase, ImageRow
 from rules.cuda.nvidia_require import REQUIRE_PREFIX, parse_constraint
 from rules.kube.image_reference import is_digest
 from rules.model.rule import ImageCatalogRule
-from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.field_types import (
     CUDA_GROUP,
     MAX_ENTRIES,
@@ -142,7 +142,7 @@ class ImageDocument(RuleDocument):
         return self
 
 
-class ImageCatalogDocument(RuleDocument):
+class ImageCatalogDocument(KindDocument):
     """The contents of images whose names do not show them."""
 
     description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
@@ -159,20 +159,15 @@ class ImageCatalogDocument(RuleDocument):
             raise ValueError(_TOO_MANY_REGEXES)
         return value
 
-
-def build_image_catalog(builder: RuleBuilder, data: Any) -> ImageCatalogRule | None:
-    """Return the rows in an ImageCatalog's `rule.yaml`, or None with the errors added to builder."""
-    found = read_rule(builder, data, ImageCatalogDocument)
-    if found is None:
-        return None
-    _, read = found
-    return ImageCatalogRule(
-        name=builder.name,
-        rows=tuple(_rows(builder.name, read.images)),
-        description=read.description.text,
-        enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
-    )
+    def rule(self, builder: RuleBuilder) -> ImageCatalogRule:
+        """Return the rule."""
+        return ImageCatalogRule(
+            name=builder.name,
+            rows=tuple(_rows(builder.name, self.images)),
+            description=self.description.text,
+            enabled=builder.enabled,
+            location=builder.location,
+        )
 
 
 def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:

@@ -1,4 +1,4 @@
-"""Injection rules: document model and builder."""
+"""Injection rules: the document and the rule that it makes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from rules.model.rule import (
     InjectionAction,
     InjectionRule,
 )
-from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.errors import expected
 from rules.schema.field_types import (
     _ENV_NAME,
@@ -39,7 +39,6 @@ from rules.schema.field_types import (
 from rules.text.glob import is_glob
 from rules.text.i18n import Message
 from rules.text.paths import Path
-from rules.text.yaml_document import Document
 
 _ONE_SOURCE: Final = Message("expected exactly one of value, valueFrom, fromResource")
 _NOTHING: Final = Message("nothing to inject: set env, volumes, tolerations, …")
@@ -154,7 +153,7 @@ else:
     )
 
 
-class InjectionRuleDocument(RuleDocument):
+class InjectionRuleDocument(KindDocument):
     """What is injected into matching containers and their pods."""
 
     description: TextDocument = Field(TextDocument(), description="the purpose, for listings")
@@ -172,43 +171,39 @@ class InjectionRuleDocument(RuleDocument):
     )
     inject: InjectDocument = Field(description="what is injected; at least one key")
 
-
-def build_injection_rule(builder: RuleBuilder, data: Any) -> InjectionRule | None:
-    """Return the rule in an InjectionRule's `rule.yaml`, or None with the errors added to builder."""
-    found = read_rule(builder, data, InjectionRuleDocument)
-    if found is None:
-        return None
-    document, read = found
-    match, inject = read.match, read.inject
-    affinity = inject.node_affinity
-    return InjectionRule(
-        name=builder.name,
-        match=build_match(match),
-        inject=Injection(
-            env=tuple(_env(builder, document, inject.env)),
-            volumes=tuple(volume.entry() for volume in inject.volumes),
-            volume_mounts=tuple(mount.entry() for mount in inject.volume_mounts),
-            tolerations=tuple(toleration.entry() for toleration in inject.tolerations),
-            required_terms=tuple(term.entry() for term in affinity.required.terms)
-            if affinity.required
-            else (),
-            preferred_terms=tuple(
-                {"weight": term.weight, "preference": term.preference.entry()} for term in affinity.preferred
+    def rule(self, builder: RuleBuilder) -> InjectionRule:
+        """Return the rule."""
+        match, inject = self.match, self.inject
+        affinity = inject.node_affinity
+        return InjectionRule(
+            name=builder.name,
+            match=build_match(match),
+            inject=Injection(
+                env=tuple(_env(builder, inject.env)),
+                volumes=tuple(volume.entry() for volume in inject.volumes),
+                volume_mounts=tuple(mount.entry() for mount in inject.volume_mounts),
+                tolerations=tuple(toleration.entry() for toleration in inject.tolerations),
+                required_terms=tuple(term.entry() for term in affinity.required.terms)
+                if affinity.required
+                else (),
+                preferred_terms=tuple(
+                    {"weight": term.weight, "preference": term.preference.entry()}
+                    for term in affinity.preferred
+                ),
+                pod_fields={each.name: value for each in POD_FIELDS if (value := getattr(inject, each.name))},
+                labels=inject.labels,
+                annotations=inject.annotations,
             ),
-            pod_fields={each.name: value for each in POD_FIELDS if (value := getattr(inject, each.name))},
-            labels=inject.labels,
-            annotations=inject.annotations,
-        ),
-        override=read.override,
-        action=read.enforcement_action,
-        description=read.description.text,
-        enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
-    )
+            override=self.override,
+            action=self.enforcement_action,
+            description=self.description.text,
+            enabled=builder.enabled,
+            location=builder.location,
+        )
 
 
 def _env(
-    builder: RuleBuilder, document: Document, entries: list[EnvDocument]
+    builder: RuleBuilder, entries: list[EnvDocument]
 ) -> Iterator[tuple[str, EnvFromResource | dict[str, Any]]]:
     for index, entry in enumerate(entries):
         source = entry.from_resource
@@ -220,16 +215,16 @@ def _env(
             builder.add_error(
                 (*path, "name"),
                 Message("{name!r} matches many resources; name one resource", name=source.name),
-                document,
+                builder.inner,
             )
         if set("{}") & set(PLACEHOLDER.sub("", source.format)):
-            builder.add_error((*path, "format"), expected(_FORMAT, repr(source.format)), document)
+            builder.add_error((*path, "format"), expected(_FORMAT, repr(source.format)), builder.inner)
         try:
             unit = parse_quantity(source.unit)
         except QuantityError as error:
-            builder.add_error((*path, "unit"), str(error), document)
+            builder.add_error((*path, "unit"), str(error), builder.inner)
             continue
         if not isinstance(unit, int) or unit <= 0:
-            builder.add_error((*path, "unit"), expected(_WHOLE, repr(source.unit)), document)
+            builder.add_error((*path, "unit"), expected(_WHOLE, repr(source.unit)), builder.inner)
             continue
         yield entry.name, EnvFromResource(source.name, unit, source.format)

@@ -6,10 +6,10 @@ rules) is beyond it. Source: https://json-schema.org/draft/2020-12.
 
 from __future__ import annotations
 
+import re
 from typing import Any, Final
 
 from rules.schema.builder import patchable_keys
-from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.config_map import (
     DEFAULT_NAMESPACE,
     DOCUMENT_KEY,
@@ -18,25 +18,17 @@ from rules.schema.config_map import (
     RESOURCE_RULE_TYPE,
     TYPE_LABEL,
 )
-from rules.schema.exemption import ExemptionDocument
 from rules.schema.field_types import RuleDocument
-from rules.schema.image_catalog import ImageCatalogDocument
-from rules.schema.injection_rule import InjectionRuleDocument
 from rules.schema.loader import RULE_TYPES
-from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
 # Names of the schemas, by which editors and validators tell them apart; nothing is served there.
 _IDS: Final = "https://gpugate.dev/schema/"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
+# Before each word but the first.
+_UPPER: Final = re.compile("(?<!^)(?=[A-Z])")
 # The documents in `rule.yaml`, by the names of their schema files.
-_DOCUMENTS: Final[dict[str, type[RuleDocument]]] = {
-    "injection-rule": InjectionRuleDocument,
-    "compatibility-rule": CompatibilityRuleDocument,
-    "image-catalog": ImageCatalogDocument,
-    "exemption": ExemptionDocument,
-    "node-profile": NodeProfileDocument,
-}
+_DOCUMENTS: Final = {_UPPER.sub("-", kind).lower(): model for kind, model in RULE_TYPES.items()}
 _YAML: Final = {"contentMediaType": "application/yaml"}
 # Editors with the YAML language server show it instead of "Incorrect type".
 # Source: https://github.com/microsoft/vscode-json-languageservice/blob/main/src/jsonSchema.ts

@@ -14,8 +14,8 @@ from typing import Any, Final
 
 from rules.kube.names import is_label_value, is_object_name
 from rules.model.rule import ResourceRule, Rule, RuleSet
-from rules.schema.builder import RuleBuilder
-from rules.schema.compatibility_rule import build_compatibility_rule
+from rules.schema.builder import KindDocument, RuleBuilder, read_rule
+from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.config_map import (
     DEFAULT_NAMESPACE,
     DOCUMENT_KEY,
@@ -38,23 +38,23 @@ from rules.schema.errors import (
     suggested,
     unknown_key,
 )
-from rules.schema.exemption import build_exemption
+from rules.schema.exemption import ExemptionDocument
 from rules.schema.field_types import LABEL_VALUE, OBJECT_NAME
-from rules.schema.image_catalog import build_image_catalog
-from rules.schema.injection_rule import build_injection_rule
-from rules.schema.node_profile import build_node_profile
+from rules.schema.image_catalog import ImageCatalogDocument
+from rules.schema.injection_rule import InjectionRuleDocument
+from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, build_resource_rule
 from rules.schema.size_limit import excess
 from rules.text.i18n import Message
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 
-RULE_TYPES: Final[dict[str, Callable[[RuleBuilder, Any], Rule | None]]] = {
-    "InjectionRule": build_injection_rule,
-    "CompatibilityRule": build_compatibility_rule,
-    "ImageCatalog": build_image_catalog,
-    "Exemption": build_exemption,
-    "NodeProfile": build_node_profile,
+RULE_TYPES: Final[dict[str, type[KindDocument]]] = {
+    "InjectionRule": InjectionRuleDocument,
+    "CompatibilityRule": CompatibilityRuleDocument,
+    "ImageCatalog": ImageCatalogDocument,
+    "Exemption": ExemptionDocument,
+    "NodeProfile": NodeProfileDocument,
 }
 _KIND: Final = "ConfigMap"
 # Minimum similarity of a misspelt kind; a kubeconfig's Config has 0.8, other kinds of v1 have less.
@@ -160,9 +160,9 @@ class _Loader:
             self._read_labels(builder, labels, legacy, in_labels)
             rule = build_resource_rule(builder, data)
             self._check_name(builder, rule)
-        elif build := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
+        elif schema := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
             builder.enabled = _enabled(builder, labels, (*in_labels, ENABLED_LABEL))
-            rule = build(builder, data)
+            rule = read_rule(builder, data, schema)
         if (version := value.get("apiVersion", "v1")) != "v1":
             builder.add_error((*path, "apiVersion"), expected("v1", repr(version)))
         self._check_metadata(builder, metadata)

@@ -1,8 +1,8 @@
-"""Node profiles: document model and builder."""
+"""Node profiles: the document and the rule that it makes."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
@@ -13,7 +13,7 @@ from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.pools.document import may_be_required
-from rules.schema.builder import RuleBuilder, read_rule
+from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.errors import expected
 from rules.schema.field_types import (
     LABEL_VALUE,
@@ -109,7 +109,7 @@ class OffersDocument(RuleDocument):
     )
 
 
-class NodeProfileDocument(RuleDocument):
+class NodeProfileDocument(KindDocument):
     """Nodes that an autoscaler may add."""
 
     model_config = ConfigDict(
@@ -148,35 +148,31 @@ class NodeProfileDocument(RuleDocument):
             )
         return self
 
-
-def build_node_profile(builder: RuleBuilder, data: Any) -> NodeProfile | None:
-    """Return the profile in a NodeProfile's `rule.yaml`, or None with the errors added to builder."""
-    found = read_rule(builder, data, NodeProfileDocument)
-    if found is None:
-        return None
-    document, read = found
-    for key in read.labels_at_creation:
-        if not may_be_required(key):
-            message = Message(
-                "{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it", key=key
-            )
-            builder.add_error(("labelsAtCreation", key), message, document, key=True)
-    offers = read.offers
-    return NodeProfile(
-        name=builder.name,
-        match=tuple(read.match.node_labels.items()),
-        labels=tuple(read.labels_at_creation.items()),
-        taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in read.taints),
-        resources=tuple(offers.resources.items()),
-        capabilities=NodeCapabilities(
-            cuda=offers.cuda,
-            driver=offers.driver,
-            compute_capability=offers.compute_capability,
-            product=offers.product,
-            memory_mib=offers.memory,
-        ),
-        can_scale=read.can_scale,
-        description=read.description.text,
-        enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
-    )
+    def rule(self, builder: RuleBuilder) -> NodeProfile:
+        """Return the rule."""
+        for key in self.labels_at_creation:
+            if not may_be_required(key):
+                message = Message(
+                    "{key} cannot be used: Karpenter ignores pods whose node affinity uses it; remove it",
+                    key=key,
+                )
+                builder.add_error(("labelsAtCreation", key), message, builder.inner, key=True)
+        offers = self.offers
+        return NodeProfile(
+            name=builder.name,
+            match=tuple(self.match.node_labels.items()),
+            labels=tuple(self.labels_at_creation.items()),
+            taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in self.taints),
+            resources=tuple(offers.resources.items()),
+            capabilities=NodeCapabilities(
+                cuda=offers.cuda,
+                driver=offers.driver,
+                compute_capability=offers.compute_capability,
+                product=offers.product,
+                memory_mib=offers.memory,
+            ),
+            can_scale=self.can_scale,
+            description=self.description.text,
+            enabled=builder.enabled,
+            location=builder.location,
+        )

@@ -184,7 +184,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         action=read.enforcement_action,
         description=Text(read.description_en, read.description_zh),
         enabled=builder.enabled,
-        location=builder.document.locate(builder.path),
+        location=builder.location,
     )
 
 
