@@ -86,19 +86,21 @@ def clauses_of(
     added = known.everything & ~inventory.everything
     unfit = sum(classes[each] for each in others) | added
     fit = inventory.everything & ~unfit & ~inventory.reporting_devices
-    nodes = Split(known, fit, unfit, (_driver_labels(names), inventory.former_drivers))
-    example = fitting[0] if fitting else NodeCapabilities()
-    facts = _ordered(names, inventory, example, [*others, *coming], judge)
-    rising = _rising(names, example, judge)
-    if versions is None:
-        clauses = [distinguishing(nodes, facts, (), rising)] if unfit else []
-    else:
+    older, never = 0, unfit
+    if versions is not None:
         inside = admitted(known, versions)
         # With a newer driver, too; they may get one.
         with_any = [each for each in others if judge.answer(_with_cuda(each, newest)) is Level.INCOMPATIBLE]
+        older = fit & ~inside
         never = unfit & (inside | added | sum(classes[each] for each in with_any))
-        older = _older(nodes._replace(fit=fit & ~inside), facts, names, rising)
-        clauses = [(*versions, *older)]
+    clauses = [versions or ()]
+    if older or never:
+        nodes = Split(known, fit, unfit, (_driver_labels(names), inventory.former_drivers))
+        example = fitting[0] if fitting else NodeCapabilities()
+        facts = _ordered(names, inventory, example, [*others, *coming], judge)
+        rising = _rising(names, example, judge)
+        if older:
+            clauses[0] += _older(nodes._replace(fit=older), facts, names, rising)
         if never:
             clauses.append(distinguishing(nodes._replace(unfit=never), facts, (), rising))
     return tuple(each for each in clauses if each and () not in each)
