@@ -19,6 +19,7 @@ from rules import Loaded
 from rules.model.rule import Action
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_file
+from webhook.cli.inputs.nodes import read_nodes
 from webhook.cli.inputs.options import (
     context_option,
     kubeconfig_option,
@@ -30,7 +31,7 @@ from webhook.cli.inputs.options import (
     rules_in_force_option,
     workloads_option,
 )
-from webhook.cli.inputs.session import Session, read_nodes, with_session
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError
 from webhook.cluster.in_cluster import in_pod, own_namespace
 

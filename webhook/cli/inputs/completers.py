@@ -85,7 +85,7 @@ def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:
 def _nodes(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
     """Return the nodes in the files of --nodes; `snapshot` is the command `nodes snapshot`."""
     from rules import InventoryError
-    from webhook.cli.inputs.session import read_nodes
+    from webhook.cli.inputs.nodes import read_nodes
     from webhook.cli.terminal.console import BadInputError
 
     try:

@@ -22,8 +22,9 @@ from webhook.cli.inputs.node_changes import (
     with_profiles,
     without_pool,
 )
+from webhook.cli.inputs.nodes import read_nodes
 from webhook.cli.inputs.options import files_option, option_group
-from webhook.cli.inputs.session import Session, read_nodes
+from webhook.cli.inputs.session import Session
 from webhook.cli.terminal.console import BadInputError, current_language, print_error
 
 _DRIVER: Final = Message("driver {driver} (CUDA {cuda}) on {nodes}{selected}")

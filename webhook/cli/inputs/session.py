@@ -19,7 +19,6 @@ from rules import (
     AdmissionRequest,
     Decision,
     Inventory,
-    InventoryError,
     Language,
     Loaded,
     ObjectError,
@@ -29,7 +28,6 @@ from rules import (
     Workloads,
     compile_policy,
     decide,
-    inventory_of,
 )
 from rules.model.workload_kinds import built_in_workloads
 from rules.nodes.label_families import LabelNames
@@ -38,9 +36,9 @@ from rules.schema.errors import suggestion
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Message
 from rules.text.printable import printable
-from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
+from webhook.cli.inputs.nodes import read_nodes
 from webhook.cli.inputs.not_checked import with_inventory
 from webhook.cli.inputs.objects import InputError, Subject, objects_in, subject_of
 from webhook.cli.inputs.options import option_group
@@ -52,7 +50,6 @@ from webhook.cli.terminal.console import (
     print_error,
     print_note,
     print_warning,
-    progress,
 )
 from webhook.cli.terminal.vocabulary import (
     BUILT_IN_INSTEAD,
@@ -60,7 +57,6 @@ from webhook.cli.terminal.vocabulary import (
     LAST_VALID_USED,
     NO_CLUSTER_RULES,
     OTHER_RULES,
-    READING_NODES,
     RULES_ELSEWHERE,
     WITHOUT_BUILT_IN,
     WITHOUT_CLUSTER_NODES,
@@ -72,12 +68,6 @@ T = TypeVar("T")
 
 NO_RULES: Final = Message("no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type")
 # kubectl refuses a list of kinds if the cluster lacks one of them.
-_VALID_LIST: Final = (
-    "`kubectl get nodes -o yaml` prints a valid list; "
-    "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
-)
-# Files of nodes that a message names.
-_MOST_NAMES: Final = 2
 _DENIED: Final = 1
 _WARNED: Final = 3
 
@@ -403,48 +393,3 @@ def with_session(command: F) -> F:
             sys.exit(BAD_INPUT)
 
     return option_group("session", Session)(wrapper)  # type: ignore[return-value]  # with other arguments
-
-
-def read_nodes(paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
-    """Return the nodes and declared pools in files, or without paths those of a cluster, and their objects.
-
-    Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
-    """
-    if not (paths or cluster.selected):
-        return Inventory(), []
-    with progress(READING_NODES):
-        if not paths:
-            objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
-            return inventory_of(objects), objects
-        documents = [document for path in paths for document in _node_documents(path)]
-        objects = [document.value for document in documents]
-        try:
-            names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
-            rest = ["…"] if len(paths) > _MOST_NAMES else []
-            return inventory_of(objects).from_files(", ".join([*names, *rest])), objects
-        except InventoryError:
-            for document in documents:
-                _check_nodes(document)
-            raise
-
-
-def _node_documents(path: str) -> Iterator[Document]:
-    """Yield the documents of files. Raises BadInputError, also for a file without documents."""
-    for name, text in read_path(path):
-        empty = True
-        for document in read(text, name):
-            if isinstance(document, SourceError):
-                raise BadInputError(str(document))
-            if document.value is not None:
-                empty = False
-                yield document
-        if empty:
-            raise BadInputError(f"{name}: no nodes in this file")
-
-
-def _check_nodes(document: Document) -> None:
-    """Raise BadInputError, with the position in the file, unless a document is an inventory."""
-    try:
-        inventory_of(document.value)
-    except InventoryError as error:
-        raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None

@@ -1,0 +1,65 @@
+"""The nodes that a command reads: of files, or of a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from rules import Inventory, InventoryError, inventory_of
+from rules.text.yaml_document import Document, SourceError, read
+from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
+from webhook.cli.inputs.files import read_path
+from webhook.cli.terminal.console import BadInputError, progress
+from webhook.cli.terminal.vocabulary import READING_NODES
+
+_VALID_LIST: Final = (
+    "`kubectl get nodes -o yaml` prints a valid list; "
+    "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
+)
+# Files of nodes that a message names.
+_MOST_NAMES: Final = 2
+
+
+def read_nodes(paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
+    """Return the nodes and declared pools in files, or without paths those of a cluster, and their objects.
+
+    Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
+    """
+    if not (paths or cluster.selected):
+        return Inventory(), []
+    with progress(READING_NODES):
+        if not paths:
+            objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
+            return inventory_of(objects), objects
+        documents = [document for path in paths for document in _node_documents(path)]
+        objects = [document.value for document in documents]
+        try:
+            names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
+            rest = ["…"] if len(paths) > _MOST_NAMES else []
+            return inventory_of(objects).from_files(", ".join([*names, *rest])), objects
+        except InventoryError:
+            for document in documents:
+                _check_nodes(document)
+            raise
+
+
+def _node_documents(path: str) -> Iterator[Document]:
+    """Yield the documents of files. Raises BadInputError, also for a file without documents."""
+    for name, text in read_path(path):
+        empty = True
+        for document in read(text, name):
+            if isinstance(document, SourceError):
+                raise BadInputError(str(document))
+            if document.value is not None:
+                empty = False
+                yield document
+        if empty:
+            raise BadInputError(f"{name}: no nodes in this file")
+
+
+def _check_nodes(document: Document) -> None:
+    """Raise BadInputError, with the position in the file, unless a document is an inventory."""
+    try:
+        inventory_of(document.value)
+    except InventoryError as error:
+        raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
