@@ -52,11 +52,12 @@ def _named() -> dict[str, str]:
 def kind_of(found: Mapping[str, Any], path: str) -> str:
     """Return the kind of an object of an inventory. Raises InventoryError for any other."""
     kind, named = found.get("kind", NODE), _named()
-    if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
-        return named[kind]
-    if kind not in _KINDS:
-        raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
-    group, version = _KINDS[kind], str(found.get("apiVersion", ""))
-    if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
-        raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
-    return str(kind)
+    if isinstance(kind, str):
+        if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
+            return named[kind]
+        if kind in _KINDS:
+            group, version = _KINDS[kind], str(found.get("apiVersion", ""))
+            if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
+                raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
+            return kind
+    raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")

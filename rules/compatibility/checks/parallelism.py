@@ -81,7 +81,8 @@ def _may_see_others(container: Container) -> bool:
     """Return whether a variable may give the container other GPUs than it requests."""
     variables = container.variables
     return any(
-        name in variables and ("valueFrom" in variables[name] or variables[name].get("value", "") not in none)
+        name in variables
+        and ("valueFrom" in variables[name] or str(variables[name].get("value", "")) not in none)
         for name, none in visible_devices().items()
     )
 

@@ -176,6 +176,14 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
             ),
         ),
         (
+            {"kind": ["Node"]},
+            (
+                "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
+                "MachinePool, MachineSet, ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, "
+                "ClusterPolicy, got ['Node']"
+            ),
+        ),
+        (
             {"items": [node("one"), 7]},
             "document.items[1]: expected a Node, a NodeList or a list of them, got 7",
         ),

@@ -123,6 +123,13 @@ def test_a_container_that_may_see_other_gpus_is_only_warned_of_too_few(
     assert idle == levels("--tensor-parallel-size", "2", limits={"nvidia.com/gpu": 4}, env=env)
 
 
+def test_a_value_that_is_no_text_may_be_any_devices() -> None:
+    """In a file or a custom resource, which the API server does not check as a pod."""
+    env = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": ["all"]}]
+
+    assert [] == levels("--tensor-parallel-size", "2", limits={"nvidia.com/gpu": 4}, env=env)
+
+
 def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
     """A share is one GPU."""
     limits = {"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 64}
