@@ -13,7 +13,7 @@ from typing import Final
 import yaml
 from jinja2 import Environment, nodes
 
-from rules.text.i18n import CATALOGUE, Joined, Line, Message
+from rules.text.i18n import CATALOGUE, Joined, Language, Line, Message, Text
 
 _ROOT: Final = Path(__file__).parents[3]
 _SOURCES: Final = [
@@ -89,3 +89,52 @@ def test_a_translation_has_the_fields_of_its_template() -> None:
 def test_the_code_has_no_chinese() -> None:
     lines = [(path.name, line) for path in _SOURCES for line in path.read_text("utf-8").splitlines()]
     assert [] == [(name, line) for name, line in lines if _HAN.search(line)]
+
+
+NEEDED: Final = Message("the image needs CUDA {cuda}", cuda="12.4")
+
+
+def test_a_message_has_a_text_in_each_language() -> None:
+    """The template is translated, its values are not."""
+    message = Message("DeviceClass {name} is not known", name="gpu")
+
+    assert ("DeviceClass gpu is not known", "未知的 DeviceClass gpu") == (message.en, message.zh)
+    assert [message.en, message.zh] == [message.in_language(language) for language in Language]
+
+
+def test_a_message_without_translation_is_english() -> None:
+    """So is one of a test."""
+    assert NEEDED.en == NEEDED.zh == "the image needs CUDA 12.4"
+
+
+def test_a_value_that_is_a_message_is_in_the_language_of_the_whole() -> None:
+    """At any depth."""
+    inner = Message("DeviceClass {name} is not known", name="gpu")
+    outer = Line("{first}: {second}", first="a", second=Joined(", ", [inner, "b"]))
+
+    assert ("a: DeviceClass gpu is not known, b", "a: 未知的 DeviceClass gpu、b") == (outer.en, outer.zh)
+
+
+def test_messages_are_equal_if_their_templates_and_values_are() -> None:
+    """So they can be keys."""
+    same = Message("the image needs CUDA {cuda}").having(cuda="12.4")
+
+    assert {NEEDED: 1}[same] == 1
+    assert same != NEEDED.having(cuda="12.5")
+
+
+def test_braces_are_ordinary_without_values_and_in_values() -> None:
+    """Those of users are no templates."""
+    assert ("{a}", "b: {a}") == (Message("{a}").en, Message("b: {text}", text="{a}").en)
+
+
+def test_a_line_has_only_printable_characters() -> None:
+    """Whatever its values have."""
+    assert r"a b\u0007" == Line("{text}", text="a\nb\a").en
+
+
+def test_an_empty_message_is_false() -> None:
+    """And so are no items."""
+    assert [False, False, False, True] == [
+        bool(each) for each in (Message(), Text(), Joined(", ", []), Text(zh="一"))
+    ]
