@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 PAGE = (ROOT / "docs/contributing.md").read_text("utf-8")
 _EDIT = re.compile(
     r"<!-- recipe (?P<recipe>[\w-]+): (?P<what>new file|insert into|replace in) (?P<file>\S+)"
-    r"(?: (?P<where>after|before))?(?: `(?P<text>.*?)`)? -->\n```python\n(?P<code>.*?)```",
+    r"(?: (?P<where>after|before))?(?: `(?P<text>.*?)`)? -->\n```(?:python|yaml)\n(?P<code>.*?)```",
     re.DOTALL,
 )
 
@@ -118,7 +118,7 @@ def test_a_new_injectable_field_is_in_the_schema(copy: Path) -> None:
 
 def test_a_new_check_denies_with_its_reason_and_its_fix(copy: Path) -> None:
     """By one file, one entry, and its setting in the rule kind."""
-    assert 6 == perform("check", copy)
+    assert 7 == perform("check", copy)
     program = """
 metadata = {"name": "n", "labels": {"nvidia.com/cuda.driver-version.full": "535.104.05"}}
 node = {"kind": "Node", "metadata": metadata, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
