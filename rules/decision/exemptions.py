@@ -64,15 +64,12 @@ class PodExemptions:
         self._now = now
         self._covered: dict[str, bool] = {}
         self.taken: dict[str, str] = {}
-        if by_rule:
-            self._labels = pod.labels
-            account = pod.get("spec", "serviceAccountName") or pod.get("spec", "serviceAccount")
-            self._account = account if isinstance(account, str) else _DEFAULT_SERVICE_ACCOUNT
+        self._labels = pod.labels
+        account = pod.get("spec", "serviceAccountName") or pod.get("spec", "serviceAccount")
+        self._account = account if isinstance(account, str) else _DEFAULT_SERVICE_ACCOUNT
 
     def of(self, rule: str) -> Exemption | None:
         """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
-        if not self._by_rule:
-            return None
         for exemption in self._by_rule.get(rule, ()):
             if self._now < exemption.expires and self._covers(exemption):
                 self.taken[rule] = exemption.name

@@ -17,6 +17,7 @@ from rules.affinity.node_affinity import conjoin
 from rules.cel.expression import number
 from rules.cel.variables import UNSET
 from rules.decision import messages
+from rules.decision.recorder import Change
 from rules.kube.image_reference import parse_image
 from rules.kube.pod import Container, Literals, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -44,8 +45,8 @@ _MOST_SOURCES: Final = 16
 _MEBI: Final = 1024**2
 _GIBI: Final = 1024**3
 
-# An edit that a rule makes: what it sets, and the call that does it.
-Edit = tuple[str, Callable[[], None]]
+# What a rule sets, and the call that does it.
+Edit = tuple[Change, Callable[[], None]]
 
 
 def unmet(match: Match, inputs: ContainerInputs) -> Unmet | None:
@@ -68,7 +69,7 @@ def spellings(image: str) -> tuple[str, ...]:
     return (image, *parsed.spellings) if parsed else (image,)
 
 
-def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> list[str]:
+def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> list[Change]:
     """Inject what the rule says for the containers that it applies to; return what was injected.
 
     A dryrun rule injects nothing and returns what it would inject.
@@ -91,21 +92,21 @@ def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> li
     return _apply(rule, edits)
 
 
-def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[str]:
+def inject_environment(rule: InjectionRule, container: Container, resources: Container) -> list[Change]:
     """Inject only the variables, computed from another container's resources; for ephemeral containers."""
     return _apply(rule, list(_environment(rule, container, resources)))
 
 
-def _apply(rule: InjectionRule, edits: Sequence[Edit]) -> list[str]:
+def _apply(rule: InjectionRule, edits: Sequence[Edit]) -> list[Change]:
     """Make the edits, unless the rule is a dry run; return what they set."""
     if rule.action is InjectionAction.INJECT:
         for _, apply in edits:
             apply()
-    return [what for what, _ in edits]
+    return [change for change, _ in edits]
 
 
 def hidden_sources(
-    rule: InjectionRule, container: Container, done: Collection[str]
+    rule: InjectionRule, container: Container, done: Collection[Change]
 ) -> list[AdmissionWarning]:
     """Return warnings for injected variables that `envFrom` may hold under the same name, unseen.
 
@@ -140,8 +141,8 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
 
 def _mount_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     for mount in _absent_mounts(rule, container):
-        what = f"{container.name}: volumeMount {mount['mountPath']}"
-        yield what, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
+        change: Change = (container, f"volumeMount {mount['mountPath']}")
+        yield change, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
 
 
 def _absent_mounts(rule: InjectionRule, container: Container) -> list[Mapping[str, Any]]:
@@ -185,8 +186,8 @@ def _contains(stored: object, expected: object) -> bool:
     return isinstance(stored, Mapping) and all(_contains(stored.get(key), expected[key]) for key in expected)
 
 
-def _variable(container: Container, name: str) -> str:
-    return f"{container.name}: env {name}"
+def _variable(container: Container, name: str) -> Change:
+    return container, f"env {name}"
 
 
 def _entry(
@@ -207,16 +208,16 @@ def _volumes(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> 
     unused = _unused_volumes(rule, containers)
     for volume in rule.inject.volumes:
         if volume["name"] not in names and volume["name"] not in unused:
-            what = f"volume {volume['name']}"
-            yield what, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
+            change: Change = (None, f"volume {volume['name']}")
+            yield change, partial(pod.append, "spec", "volumes", entry=deepcopy(volume))
 
 
 def _tolerations(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     existing = pod.entries("spec", "tolerations")
     for toleration in rule.inject.tolerations:
         if not any(_covers(other, toleration) for other in existing):
-            what = f"toleration {toleration.get('key', '*')}"
-            yield what, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
+            change: Change = (None, f"toleration {toleration.get('key', '*')}")
+            yield change, partial(pod.append, "spec", "tolerations", entry=deepcopy(toleration))
 
 
 def _unused_volumes(rule: InjectionRule, containers: Sequence[Container]) -> set[str]:
@@ -233,12 +234,13 @@ def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     for field in POD_FIELDS:
         value, existing = inject.pod_fields.get(field.name), pod.get("spec", field.name)
         if value and existing != value and (rule.override or existing in field.unset):
-            yield f"{field.name} {value}", partial(pod.set, "spec", field.name, value=value)
+            yield (None, f"{field.name} {value}"), partial(pod.set, "spec", field.name, value=value)
     for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
         for key, text in entries.items():
             existing = pod.get("metadata", kind, key)
             if existing is None or (rule.override and existing != text):
-                yield f"{kind.removesuffix('s')} {key}", partial(pod.set, "metadata", kind, key, value=text)
+                change: Change = (None, f"{kind.removesuffix('s')} {key}")
+                yield change, partial(pod.set, "metadata", kind, key, value=text)
 
 
 def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
@@ -246,12 +248,15 @@ def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
         terms = pod.get(*_REQUIRED)
         joined = conjoin(terms, rule.inject.required_terms)
         if joined != terms:
-            yield "required node affinity", partial(pod.set, *_REQUIRED, value=joined)
+            yield (None, "required node affinity"), partial(pod.set, *_REQUIRED, value=joined)
     if rule.inject.preferred_terms:
         existing = pod.entries(*_PREFERRED)
         for term in rule.inject.preferred_terms:
             if term not in existing:
-                yield "preferred node affinity", partial(pod.append, *_PREFERRED, entry=deepcopy(term))
+                yield (
+                    (None, "preferred node affinity"),
+                    partial(pod.append, *_PREFERRED, entry=deepcopy(term)),
+                )
 
 
 def _covers(existing: object, added: Mapping[str, Any]) -> bool:

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import chain, islice
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.affinity.node_affinity import inject, pairs_budget
@@ -25,7 +25,7 @@ from rules.decision.exemptions import PodExemptions, capped, permitted, warning_
 from rules.decision.injection_stage import ContainerInputs
 from rules.decision.not_checked import out_of_scope
 from rules.decision.policy import Policy
-from rules.decision.recorder import DecisionRecorder, Obstacle
+from rules.decision.recorder import Change, Observer, Obstacle, Record
 from rules.decision.size_limit import Evaluations, over_budget, overfull, oversize
 from rules.kube.pod import Container, Pod
 from rules.model.decision import (
@@ -73,14 +73,14 @@ def decide(
     snapshot: Snapshot,
     request: AdmissionRequest,
     now: float = math.inf,
-    recorder: Callable[[Pod], DecisionRecorder] = DecisionRecorder,
+    observer: Observer | None = None,
 ) -> Decision:
     """Return the decision on a request, with a patch if it is a pod that may be changed.
 
     Pods are completed and validated at CREATE; at UPDATE, images that change are validated; ephemeral
     containers get variables only; workloads are validated by their pod templates, as their pods would be
     completed, and never changed. Everything else is allowed as it is. now: seconds since the epoch, for
-    exemptions; without it all have expired. recorder: makes the record of a pod. Raises ObjectError if the
+    exemptions; without it all have expired. observer: sees the records of the pods. Raises ObjectError if the
     object does not have the shape of its kind. The effect is capped by that of the policy. With `dryrun`, in
     which no pod is patched, a pod to validate is completed first, as it would have been.
     """
@@ -93,7 +93,7 @@ def decide(
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
     if not out_of_scope(policy.workloads, request):
         try:
-            decision = _decide(snapshot, request, document, now, recorder)
+            decision = _decide(snapshot, request, document, now, observer)
         except OverBudgetError as error:
             decision = _permitted(policy, request, over_budget(error, request.kind))
     if unchecked:
@@ -106,7 +106,7 @@ def _decide(
     request: AdmissionRequest,
     document: Mapping[str, Any],
     now: float,
-    recorder: Callable[[Pod], DecisionRecorder],
+    observer: Observer | None,
 ) -> Decision:
     """Return the decision without the cap; a denial has the patch of the pod, too."""
     policy = snapshot.policy
@@ -116,14 +116,14 @@ def _decide(
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
-        pipeline = Pipeline(_Shared(snapshot, request, now), pod, recorder(pod))
+        pipeline = Pipeline(_Shared(snapshot, request, now, observer), pod)
         return oversize([pod], request.kind) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
-        return _of_images(_Shared(snapshot, request, now), document, request.old_object or {}, recorder)
+        return _of_images(_Shared(snapshot, request, now, observer), document, request.old_object or {})
     pods = [Pod(document, raw, path, others) for path, (raw, others) in found.items()]
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods if pod.users or pod.claimers]
-    if recorder is DecisionRecorder:  # any other one shows them, too
+    if observer is None:  # which would see them all
         if not users:
             return ALLOWED
         pods = users
@@ -134,8 +134,8 @@ def _decide(
         users = [pod for pod in users if pod.path in changed]
     if users and (denied := oversize(users, request.kind)) is not None:
         return _permitted(policy, request, denied)
-    shared = _Shared(snapshot, request, now)
-    decisions = [Pipeline(shared, pod, recorder(pod)).run() for pod in pods]
+    shared = _Shared(snapshot, request, now, observer)
+    decisions = [Pipeline(shared, pod).run() for pod in pods]
     decision = decisions[0] if len(decisions) == 1 else _together(request, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
@@ -160,9 +160,9 @@ _encode: Final = json.JSONEncoder(sort_keys=True).encode
 class _Shared:
     """What the decisions on the pods of one object share.
 
-    now: seconds since the epoch. requirements: those that were read. The others are what all pods may take:
-    allowance, comparisons, evaluations, pairs: evaluations of claims, comparisons of similar names,
-    evaluation steps, combinations of node selector terms.
+    now: seconds since the epoch. observer: of the records. requirements: those that were read. The others
+    are what all pods may take: allowance, comparisons, evaluations, pairs: evaluations of claims, comparisons
+    of similar names, evaluation steps, combinations of node selector terms.
     """
 
     __slots__ = (
@@ -170,16 +170,20 @@ class _Shared:
         "comparisons",
         "evaluations",
         "now",
+        "observer",
         "pairs",
         "request",
         "requirements",
         "snapshot",
     )
 
-    def __init__(self, snapshot: Snapshot, request: AdmissionRequest, now: float) -> None:
+    def __init__(
+        self, snapshot: Snapshot, request: AdmissionRequest, now: float, observer: Observer | None = None
+    ) -> None:
         self.snapshot = snapshot
         self.request = request
         self.now = now
+        self.observer = observer
         self.requirements = ObjectRequirements(snapshot.policy.requirements_of)
         self.evaluations = Evaluations()
         self.allowance = ClaimAllowance()
@@ -190,15 +194,19 @@ class _Shared:
 class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
-    def __init__(self, shared: _Shared, pod: Pod, recorder: DecisionRecorder) -> None:
+    def __init__(self, shared: _Shared, pod: Pod) -> None:
         self._policy, self._inventory, self._claims = shared.snapshot
         self._shared = shared
         self._request = shared.request
-        self._exemptions = PodExemptions(self._policy.exemptions, pod, self._request.namespace, shared.now)
+        self._exemptions: PodExemptions | None = None
+        if exemptions := self._policy.exemptions:
+            self._exemptions = PodExemptions(exemptions, pod, self._request.namespace, shared.now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
-        self._recorder = recorder
+        self._record = Record(pod)
         self._not_checked: list[NotChecked] = []
+        if shared.observer:
+            shared.observer.begin(self._record)
 
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
@@ -206,7 +214,7 @@ class Pipeline:
         if not (users or self._pod.claimers):
             return ALLOWED
         is_pod = self._is_pod
-        rules: dict[Container, list[ResourceRule]] = {}
+        rules: dict[Container, Sequence[ResourceRule]] = {}
         if self._request.mutating or not is_pod:
             rules = {container: self._complete(container) for container in users}
             self._inject(users)
@@ -223,7 +231,7 @@ class Pipeline:
         """Check the compatibility of some containers; what is found in the pod before, too, is left out."""
         if self.compatibility(names):
             before.compatibility(names)
-            self._recorder.remove(before._recorder)
+            self._record.remove(before._record)
         return self._decision(patch=False)
 
     def compatibility(self, names: Collection[str]) -> bool:
@@ -231,7 +239,7 @@ class Pipeline:
         pod = self._pod
         self._check_compatibility([container for container in pod.users if container.name in names])
         self._check_claims([container for container in pod.claimers if container.name in names])
-        return bool(self._recorder.violations or self._recorder.warnings)
+        return bool(self._record.violations or self._record.warnings)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
         """Give new ephemeral containers the variables of the container that they target."""
@@ -247,46 +255,56 @@ class Pipeline:
                     self._record_injection(rule, done, [container])
         return self._decision(patch=self._request.mutating)
 
-    def _complete(self, container: Container) -> list[ResourceRule]:
+    def _complete(self, container: Container) -> Sequence[ResourceRule]:
         """Set the defaults of resource rules; return the rules that apply to the container in the end."""
         while True:
             changed = False
             rules = self._resource_rules(container)
             for rule in rules:
                 if done := resource_stage.complete(rule, container):
-                    self._recorder.record_edits(rule, done)
+                    self._record.defaults.append((rule, (container,), done, self._edits()))
                     changed = True
                 if rule.runtime_class and resource_stage.requests(rule, container):
-                    self._set_runtime_class(rule)
+                    self._set_runtime_class(rule, container)
             if not changed:  # a default may make another group apply, by a glob
                 return rules
 
-    def _resource_rules(self, container: Container) -> list[ResourceRule]:
+    def _resource_rules(self, container: Container) -> Sequence[ResourceRule]:
+        rules, matches = self._policy.plan_for(container.names).resources, self._record.matches
+        if not self._exemptions:
+            matches += [(rule, container, None) for rule in rules]
+            return rules
         found = []
-        for rule in self._policy.plan_for(container.names).resources:
+        for rule in rules:
             exemption = self._exemptions.of(rule.name)
-            self._recorder.record_match(rule, container, exemption)
+            matches.append((rule, container, exemption))
             if exemption is None:
                 found.append(rule)
         return found
 
-    def _set_runtime_class(self, rule: ResourceRule) -> None:
-        done: tuple[str, ...] = ()
+    def _edits(self) -> int:
+        return len(self._pod.recorder.edits)
+
+    def _set_runtime_class(self, rule: ResourceRule, container: Container) -> None:
+        done: tuple[Change, ...] = ()
         if not self._pod.get("spec", "runtimeClassName"):
             self._pod.set("spec", "runtimeClassName", value=rule.runtime_class)
-            done = (f"runtimeClassName {rule.runtime_class}",)
-        self._recorder.record_edits(rule, done)
+            done = ((None, f"runtimeClassName {rule.runtime_class}"),)
+        self._record.defaults.append((rule, (container,), done, self._edits()))
 
     def _inject(self, users: list[Container]) -> None:
         done: set[tuple[str, Container]] = set()
+        injected: list[str] = []
         again = True
         while again and (applying := self._to_inject(users, done)):
             again = False
             for _, (rule, containers) in sorted(applying.items()):
-                self._record_injection(rule, injection_stage.inject(rule, self._pod, containers), containers)
+                changes = injection_stage.inject(rule, self._pod, containers)
+                if self._record_injection(rule, changes, containers):
+                    injected.append(rule.name)
                 # An injected label or annotation may be what the next rule selects by.
                 again |= bool(rule.inject.labels or rule.inject.annotations)
-        if injected := self._recorder.injected:
+        if injected:
             existing = self._pod.get("metadata", "annotations", INJECTED_ANNOTATION)
             before = existing.split(", ") if isinstance(existing, str) and existing else ()
             names = sorted({*filter(None, before), *injected})
@@ -327,19 +345,22 @@ class Pipeline:
             policy.prospects,
             comparisons=self._shared.comparisons,
         )
-        self._recorder.record_findings(result.violations, result.warnings)
-        self._recorder.record_notes(result.notes)
+        record = self._record
+        record.add_findings(result.violations, result.warnings)
+        record.notes = result.notes
+        if self._shared.observer:
+            self._shared.observer.complete(record)
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
             return
         if self._request.mutating:
             if inject_affinity(result, self._pod, self._shared.pairs):
-                self._recorder.record_affinity()
+                record.affinity = [container for container, _ in compared]
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec
             if not spec.get("nodeName") and inject(spec, result.requirement) is not None:
                 (_, first), *_ = required
                 warning = messages.old_affinity(first.rule.name)
-                self._recorder.record_findings((), (warning,))
+                record.add_findings((), (warning,))
 
     def _required(
         self, container: Container, names: tuple[str, ...]
@@ -359,7 +380,7 @@ class Pipeline:
             required.append((container, requirement))
             if rule.sharing.cuda:
                 self._shared.evaluations.add(requirement)
-                self._recorder.record_requirements(container, requirement)
+                self._record.requirements.append((container, requirement))
         return required
 
     def _check_claims(self, claimers: Iterable[Container]) -> None:
@@ -379,7 +400,7 @@ class Pipeline:
             policy.prospects,
             allowance=self._shared.allowance,
         )
-        self._recorder.record_findings(result.violations, result.warnings)
+        self._record.add_findings(result.violations, result.warnings)
 
     def _injection_rules(self, container: Container) -> list[InjectionRule]:
         rules = self._policy.plan_for(container.names).injections
@@ -393,7 +414,7 @@ class Pipeline:
         if not rules:
             return found
         inputs = ContainerInputs(container, self._pod, self._request.namespace)
-        recorder, exemption_of = self._recorder, self._exemptions.of
+        record, matches, exemptions = self._record, self._record.matches, self._exemptions
         for rule in rules:
             obstacle: Obstacle | None
             failed: ExpressionError | None = None
@@ -401,44 +422,51 @@ class Pipeline:
                 obstacle = injection_stage.unmet(rule.match, inputs)
             except ExpressionError as error:
                 obstacle = failed = error
-            if (obstacle is None or failed) and (exemption := exemption_of(rule.name)):
+            if exemptions and (obstacle is None or failed) and (exemption := exemptions.of(rule.name)):
                 obstacle, failed = exemption, None
             if failed:
                 facts = {"container": container.name, "error": str(failed)}
                 warning = messages.evaluation_error(words, rule.name, facts)
-                recorder.record_findings((), (warning,), container)
+                record.add_findings((), (warning,), container)
                 if applies_on_error:
                     obstacle = None
-            recorder.record_match(rule, container, obstacle)
+            matches.append((rule, container, obstacle))
             if obstacle is None:
                 found.append(rule)
         return found
 
-    def _record_injection(self, rule: InjectionRule, done: list[str], containers: list[Container]) -> None:
-        self._recorder.record_edits(rule, done)
-        if rule.action is InjectionAction.DRYRUN or not done:
-            return
-        injected = set(done)
-        for container in containers:
+    def _record_injection(
+        self, rule: InjectionRule, changes: list[Change], containers: list[Container]
+    ) -> bool:
+        """Record what a rule injected, or would; return whether it did."""
+        self._record.injections.append((rule, containers, changes, self._edits()))
+        if rule.action is InjectionAction.DRYRUN or not changes:
+            return False
+        given = [container for container in containers if "envFrom" in container.raw]
+        injected = set(changes) if given else frozenset[Change]()
+        for container in given:
             if hidden := injection_stage.hidden_sources(rule, container, injected):
-                self._recorder.record_findings((), hidden, container)
+                self._record.add_findings((), hidden, container)
+        return True
 
-    def _validate(self, container: Container, rules: list[ResourceRule]) -> None:
+    def _validate(self, container: Container, rules: Iterable[ResourceRule]) -> None:
         inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
         violations, warnings = resource_stage.validate(rules, inputs, lambda: inventory.resources)
         if violations or warnings:
-            self._recorder.record_findings(violations, warnings, container)
+            self._record.add_findings(violations, warnings, container)
 
     def _decision(self, *, patch: bool) -> Decision:
-        recorder = self._recorder
-        violations = tuple(recorder.violations)
+        record = self._record
+        violations, rules, declared = tuple(record.violations), record.rules, record.declared
         notices: tuple[AdmissionWarning, ...] = ()
         warnings: tuple[Message, ...] = ()
-        if violations or recorder.warnings:
-            expired = self._exemptions.expired([found.rule for found in violations])
-            notices = tuple(dict.fromkeys([*recorder.warnings, *expired]))
+        if violations or record.warnings:
+            expired: list[AdmissionWarning] = []
+            if self._exemptions:
+                expired = self._exemptions.expired([found.rule for found in violations])
+            notices = tuple(dict.fromkeys([*[warning for warning, _ in record.warnings], *expired]))
             warnings = warning_lines(violations, notices)
-        audit = recorder.audit(self._exemptions.taken)
+        audit = record.audit(rules, declared, self._exemptions.taken if self._exemptions else {})
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
         if lines := [
             f"{path}: {reason.en}"
@@ -455,10 +483,10 @@ class Pipeline:
             warning_lines=warnings,
             patch=tuple(self._pod.recorder.operations) if patch else (),
             audit=audit,
-            rules=tuple(recorder.rules),
-            cuda_sources=tuple(recorder.cuda_sources),
-            notes=recorder.notes,
-            declared=recorder.declared,
+            rules=tuple(rules),
+            cuda_sources=record.cuda_sources,
+            notes=record.notes,
+            declared=tuple(dict.fromkeys(chain(*declared.values()))) if declared else (),
             not_checked=tuple(self._not_checked),
         )
 
@@ -467,7 +495,6 @@ def _of_images(
     shared: _Shared,
     document: Mapping[str, Any],
     old: Mapping[str, Any],
-    recorder: Callable[[Pod], DecisionRecorder],
 ) -> Decision:
     """Return the decision on the update of a pod, of which only the containers with a new image are checked.
 
@@ -482,8 +509,7 @@ def _of_images(
         return denied
     of_before = _Shared(shared.snapshot, shared.request, shared.now)
     of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
-    earlier = Pipeline(of_before, before, DecisionRecorder(before))
-    return Pipeline(shared, pod, recorder(pod)).check_images(changed, earlier)
+    return Pipeline(shared, pod).check_images(changed, Pipeline(of_before, before))
 
 
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:

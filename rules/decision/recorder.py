@@ -1,11 +1,12 @@
-"""The record of what the stages do to a pod: rules that match, edits, violations, warnings.
+"""The record of what happens to a pod: rules that match, changes, requirements, violations, warnings.
 
-The stages report everything here. `report.trace` extends the recorder for `explain`; the stages are the same.
+The stages append events; nothing is read from texts. The rules and audit annotations of a decision and the
+explanation are views of the events.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeAlias
 
 from rules.cel.syntax_errors import ExpressionError
@@ -28,107 +29,103 @@ DecidingRule: TypeAlias = ResourceRule | InjectionRule | CompatibilityRule
 Obstacle: TypeAlias = "Unmet | ExpressionError | Exemption"
 
 
-class DecisionRecorder:
-    """The record that a decision is written from.
+# One value that a rule sets: the container that it is a value of, or None for the pod, and its name, which is
+# that of `settings_of`; a field of the pod has its value behind it.
+Change: TypeAlias = tuple[Container | None, str]
+# One time that a rule was applied to containers: also the changes of a dry run, which are not made; and how
+# many edits of the pod there were afterwards.
+Application: TypeAlias = tuple["ResourceRule | InjectionRule", Sequence[Container], Sequence[Change], int]
 
-    rules: the names of those that matched. injected, would_inject: what each rule injected, or would without
-    its dry run, by name. cuda_sources, notes: as in a Decision.
+
+class Record:
+    """The events of one pod, by kind, each in its order.
+
+    matches: each rule that came up for a container, and what keeps it from applying; it may come up again.
+    defaults, injections: by resource rules and by injection rules. affinity: the containers for which node
+    affinity was injected. requirements: of containers on their node. warnings: each with the container that
+    it is about, if it is about one. notes: as in a Decision.
     """
 
     __slots__ = (
-        "_affinity",
-        "_declared",
-        "_defaulted",
-        "cuda_sources",
-        "injected",
+        "affinity",
+        "defaults",
+        "injections",
+        "matches",
         "notes",
-        "rules",
+        "pod",
+        "requirements",
         "violations",
         "warnings",
-        "would_inject",
     )
 
     def __init__(self, pod: Pod) -> None:
-        del pod
-        self.rules: dict[str, None] = {}
+        self.pod = pod
+        self.matches: list[tuple[DecidingRule, Container, Obstacle | None]] = []
+        self.defaults: list[Application] = []
+        self.injections: list[Application] = []
+        self.affinity: Sequence[Container] = ()
+        self.requirements: list[tuple[Container, RuleRequirement]] = []
         self.violations: list[Violation] = []
-        self.warnings: list[AdmissionWarning] = []
-        self.cuda_sources: list[str] = []
-        self.injected: dict[str, list[str]] = {}
-        self.would_inject: dict[str, list[str]] = {}
-        self._defaulted: list[str] = []
-        self._declared: dict[str, list[str]] = {}
-        self._affinity = False
+        self.warnings: list[tuple[AdmissionWarning, Container | None]] = []
         self.notes: tuple[Message, ...] = ()
 
-    def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
-        """Record that a rule applies to a container, or what keeps it from that; it may come up again."""
-        del container
-        if obstacle is None:
-            self.rules[rule.name] = None
-
-    def record_edits(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
-        """Record what a rule has just set, or would set without its dry run."""
-        if isinstance(rule, ResourceRule):
-            self._defaulted += what
-        elif what:
-            done = self.would_inject if rule.action is InjectionAction.DRYRUN else self.injected
-            done.setdefault(rule.name, []).extend(what)
-
-    def record_requirements(self, container: Container, required: RuleRequirement) -> None:
-        """Record what a container requires of a node."""
-        requirements = required.requirements
-        self.cuda_sources.append(requirements.cuda.found if requirements.cuda else "unknown")
-        if requirements.declared:
-            self._declared[container.name] = list(requirements.declared)
-
-    def record_notes(self, notes: tuple[Message, ...]) -> None:
-        """Record why the containers run on the compatible nodes, if that is not plain."""
-        self.notes = notes
-
     @property
-    def declared(self) -> tuple[str, ...]:
-        """The annotations and variables that replace what is known of an image, each once."""
-        if not self._declared:
-            return ()
-        return tuple(dict.fromkeys(name for names in self._declared.values() for name in names))
+    def applications(self) -> list[Application]:
+        """All applications of rules, in order."""
+        return [*self.defaults, *self.injections]
 
-    def record_affinity(self) -> None:
-        """Record that node affinity was injected."""
-        self._affinity = True
-
-    def record_findings(
+    def add_findings(
         self,
-        violations: Iterable[Violation],
-        warnings: Iterable[AdmissionWarning],
+        violations: Collection[Violation],
+        warnings: Collection[AdmissionWarning],
         container: Container | None = None,
     ) -> None:
-        """Record violations and warnings; container: the one that they are about, if there is one."""
-        del container
+        """Add violations and warnings. container: that the warnings are about, if they are about one."""
         self.violations += violations
-        self.warnings += warnings
+        if warnings:
+            self.warnings += [(warning, container) for warning in warnings]
 
-    def remove(self, earlier: DecisionRecorder) -> None:
+    def remove(self, earlier: Record) -> None:
         """Remove the violations and warnings that another record has, too."""
-        violations, warnings = frozenset(earlier.violations), frozenset(earlier.warnings)
-        self.violations = [found for found in self.violations if found not in violations]
-        self.warnings = [found for found in self.warnings if found not in warnings]
+        violations = frozenset(earlier.violations)
+        warnings = frozenset([warning for warning, _ in earlier.warnings])
+        self.violations = [violation for violation in self.violations if violation not in violations]
+        self.warnings = [pair for pair in self.warnings if pair[0] not in warnings]
 
-    def audit(self, exempted: Mapping[str, str]) -> dict[str, str]:
-        """Return the annotations of the audit event. exempted: exemption by rule."""
-        audit = {"rules": ", ".join(self.rules)} if self.rules else {}
-        if self._defaulted:
-            audit["defaulted"] = "; ".join(self._defaulted)
-        if self.injected:
-            audit["injected"] = _listing(self.injected)
-        if self.would_inject:
-            audit["would-inject"] = _listing(self.would_inject)
-        if self._affinity:
+    @property
+    def rules(self) -> dict[str, None]:
+        """The names of the rules that match, in order."""
+        return {rule.name: None for rule, _, obstacle in self.matches if obstacle is None}
+
+    @property
+    def cuda_sources(self) -> tuple[str, ...]:
+        """The source of each container's CUDA version, or `unknown`."""
+        cudas = [need.cuda for _, (_, need) in self.requirements]
+        return tuple([cuda.found if cuda else "unknown" for cuda in cudas])
+
+    @property
+    def declared(self) -> dict[str, Sequence[str]]:
+        """The annotations and variables that replace what is known of an image, by container."""
+        return {container.name: need.declared for container, (_, need) in self.requirements if need.declared}
+
+    def audit(
+        self, rules: Collection[str], declared: Mapping[str, Sequence[str]], exempted: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the annotations of the audit event.
+
+        rules, declared: those of the record. exempted: exemption by rule.
+        """
+        audit = {"rules": ", ".join(rules)} if rules else {}
+        if defaulted := [text for _, _, changes, _ in self.defaults for text in change_texts(changes)]:
+            audit["defaulted"] = "; ".join(defaulted)
+        if self.injections:
+            audit |= self._injected()
+        if self.affinity:
             audit["node-affinity"] = "injected"
         if self.notes:
             audit["notes"] = "; ".join([note.en for note in self.notes])
-        if self._declared:
-            audit["declared"] = _listing(self._declared)
+        if declared:
+            audit["declared"] = _listing(declared)
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
         if self.violations:
@@ -139,6 +136,34 @@ class DecisionRecorder:
                 audit["dryrun"] = audit_list(dry)
         return audit
 
+    def _injected(self) -> dict[str, str]:
+        """Return the annotations on what rules injected, and would inject without their dry run."""
+        injected: dict[str, list[str]] = {}
+        would_inject: dict[str, list[str]] = {}
+        for rule, _, changes, _ in self.injections:
+            if changes:
+                texts = would_inject if rule.action is InjectionAction.DRYRUN else injected
+                texts.setdefault(rule.name, []).extend(change_texts(changes))
+        audit = {"injected": _listing(injected)} if injected else {}
+        if would_inject:
+            audit["would-inject"] = _listing(would_inject)
+        return audit
 
-def _listing(done: Mapping[str, list[str]]) -> str:
-    return "; ".join([f"{rule} ({', '.join(what)})" for rule, what in done.items()])
+
+class Observer:
+    """Sees the records of a decision while it is made, for reports; admission has none."""
+
+    def begin(self, record: Record) -> None:
+        """Take the record of a pod, which is as it was submitted."""
+
+    def complete(self, record: Record) -> None:
+        """Take the record of a pod that is completed; its node affinity is still that of its author."""
+
+
+def change_texts(changes: Iterable[Change]) -> list[str]:
+    """Return changes for an audit annotation: `main: env NAME`, `hostIPC True`."""
+    return [f"{container.name}: {name}" if container else name for container, name in changes]
+
+
+def _listing(values: Mapping[str, Sequence[str]]) -> str:
+    return "; ".join([f"{name} ({', '.join(texts)})" for name, texts in values.items()])

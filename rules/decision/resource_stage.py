@@ -10,6 +10,7 @@ from typing import Any, Final
 from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
 from rules.decision.injection_stage import ContainerInputs
+from rules.decision.recorder import Change
 from rules.kube.names import is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -40,17 +41,17 @@ API_SERVER: Final = "api-server"
 Offered = Callable[[], Collection[str]]
 
 
-def complete(rule: ResourceRule, container: Container) -> list[str]:
-    """Set what the rule says for a container that uses its group; return what: `main: limits vendor.com/x`.
+def complete(rule: ResourceRule, container: Container) -> list[Change]:
+    """Set what the rule says for a container that uses its group; return what.
 
     The API server copies a limit into an absent request, so an existing request is left alone unless it must
     follow the limit. The default is for a container without limit and request of the resource.
     """
-    done = []
+    done: list[Change] = []
     has_default = rule.default and rule.limits is not LimitsPolicy.DISABLED
     if has_default and container.request(rule.key) is None:
         container.set_resource(LIMITS, rule.key, rule.default)
-        done.append(f"{container.name}: {LIMITS} {rule.key}")
+        done.append((container, f"{LIMITS} {rule.key}"))
     for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
         value = None
@@ -60,7 +61,7 @@ def complete(rule: ResourceRule, container: Container) -> list[str]:
             value = limit if limit is not None else rule.default or None
         if value is not None and not _same(value, request):
             container.set_resource(REQUESTS, key, value)
-            done.append(f"{container.name}: {REQUESTS} {key}")
+            done.append((container, f"{REQUESTS} {key}"))
     return done
 
 

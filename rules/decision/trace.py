@@ -1,6 +1,6 @@
 """A decision explained: each rule, whether it matches and why not, and what it does to each container.
 
-The decision itself makes the record; nothing is decided here.
+A view of the record that the decision makes; nothing is decided here.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any, Final, TypeAlias
@@ -18,12 +18,13 @@ from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.cuda.image_catalog import CompatLibraries
+from rules.cuda.requirements import GpuRequirements
 from rules.decision.messages import WarningLine
 from rules.decision.not_checked import out_of_scope
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
-from rules.decision.recorder import DecidingRule, DecisionRecorder, Obstacle
+from rules.decision.recorder import DecidingRule, Observer, Obstacle, Record, change_texts
 from rules.decision.resource_stage import LIMITS, REQUESTS
-from rules.kube.pod import Container, ContainerKind, Pod
+from rules.kube.pod import Container, ContainerKind
 from rules.model.decision import AdmissionRequest, AdmissionWarning, Decision, Violation
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet, settings_of
@@ -135,191 +136,169 @@ class PodTrace:
         return tuple(edit for edit in self.edits if edit not in of_rules)
 
 
-class TraceRecorder(DecisionRecorder):
-    """The record of one pod with what `explain` shows in addition; the decision itself is the same."""
+class _Submitted(Observer):
+    """The records of all pods of an object, and what their containers request in it."""
 
-    __slots__ = (
-        "_edits",
-        "_evaluations",
-        "_findings",
-        "_inventory",
-        "_language",
-        "_namespace",
-        "_pod",
-        "_requests",
-        "_requirements",
-        "_runtimes",
-        "_seen",
-        "_set_by",
-        "_unused",
-    )
+    def __init__(self) -> None:
+        self.pods: list[tuple[Record, list[dict[str, Any]]]] = []
 
-    def __init__(self, pod: Pod, namespace: str, language: Language, inventory: Inventory) -> None:
-        super().__init__(pod)
-        self._inventory = inventory
-        self._pod = pod
+    def begin(self, record: Record) -> None:
+        """Take a record, and what the containers request before any edit."""
+        requests = [{**container.requests, **container.limits} for container in record.pod.containers]
+        self.pods.append((record, requests))
+
+
+class _Trace:
+    """The view of one record for `explain`, when the decision is made."""
+
+    def __init__(self, record: Record, namespace: str, language: Language, inventory: Inventory) -> None:
+        self._record = record
+        self._pod = record.pod
         self._namespace = namespace
         self._language = language
-        self._requests = [{**container.requests, **container.limits} for container in pod.containers]
-        self._seen = 0
-        self._edits: list[Edit] = []
-        self._evaluations: dict[Container, dict[str, RuleEvaluation]] = {}
-        self._requirements: dict[_Key, list[str]] = {}
-        self._runtimes: dict[_Key, list[str]] = {}
-        self._findings: dict[_Key, list[AdmissionWarning]] = {}
-        self._set_by: dict[tuple[Container | None, str], tuple[str, Any]] = {}
-        self._unused: dict[_Key, list[str]] = {}
+        self._inventory = inventory
 
-    def record_match(self, rule: DecidingRule, container: Container, obstacle: Obstacle | None) -> None:
-        """Record what keeps a rule from applying at this moment; a rule that once matched has matched."""
-        super().record_match(rule, container, obstacle)
-        evaluations = self._evaluations.setdefault(container, {})
-        if obstacle is None:
-            evaluations[rule.name] = RuleEvaluation(rule, RuleOutcome.MATCHED)
-        elif rule.name not in evaluations or evaluations[rule.name].outcome is not RuleOutcome.MATCHED:
-            evaluations[rule.name] = RuleEvaluation(rule, *self._why(rule, container, obstacle))
-
-    def record_edits(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
-        """Record the values that were set, and why."""
-        super().record_edits(rule, what)
-        for path, value in self._new_edits():
-            self._add_edit(path, value, self._reason(rule, path, value), rule.name)
-        if not (isinstance(rule, InjectionRule) and rule.action is InjectionAction.DRYRUN):
-            self._record_settings(rule, what)
-
-    def _record_settings(self, rule: ResourceRule | InjectionRule, what: Collection[str]) -> None:
-        """Record which rule set each value, and for which rules another one did."""
-        users = [each for each, known in self._evaluations.items() if _has_matched(known.get(rule.name))]
-        for setting in settings_of(rule):
-            for container in users if setting.of_container else [None]:
-                prefix = f"{container.name}: " if container else ""
-                name = f"{prefix}{setting.name}"
-                other, value = self._set_by.get((container, setting.name), ("", setting.value))
-                is_set = name in what or f"{name} {setting.value}" in what
-                if is_set:
-                    self._set_by[container, setting.name] = (rule.name, setting.value)
-                if value != setting.value and other != rule.name:
-                    loser, winner = (other, rule.name) if is_set else (rule.name, other)
-                    line = self._say(_REPLACED if is_set else _NOT_SET, what=setting.name, other=winner)
-                    for each in [container] if container else self._evaluations:
-                        self._unused.setdefault((each, loser), []).append(line)
-
-    def record_requirements(self, container: Container, required: RuleRequirement) -> None:
-        """Record the GPU requirements of a container."""
-        super().record_requirements(container, required)
-        requirements = required.requirements
-        cuda = requirements.cuda
-        lines = [
-            self._say(_CUDA, version=cuda.version, origin=cuda.origin.in_language(self._language))
-            if cuda
-            else self._say(_NONE_NEEDED if requirements.no_cuda else _NO_CUDA)
-        ]
-        lines += dict.fromkeys(
-            self._say(_START, variable=each.variable, origin=each.origin.in_language(self._language))
-            for each in requirements.constraints
-        )
-        lines += [
-            self._say(_COMPUTE, minimum=each.minimum, origin=each.origin.in_language(self._language))
-            for each in requirements.compute
-        ]
-        if memory := requirements.memory:
-            origin = memory.origin.in_language(self._language)
-            lines.append(self._say(_MEMORY, amount=shown(memory.mib), origin=origin))
-        if found := requirements.platforms:
-            names, origin = "/".join(sorted(found.architectures)), found.origin.in_language(self._language)
-            lines.append(self._say(_PLATFORMS, names=names, origin=origin))
-        self._requirements[container, required.rule.name] = lines
-        if requirements.constraints or requirements.cuda_compat is CompatLibraries.INSIDE:
-            self._runtimes[container, required.rule.name] = self._runtimes_of(required)
-
-    def _runtimes_of(self, required: RuleRequirement) -> list[str]:
-        """Return each mode of the container runtime that is assumed, with its nodes."""
-        sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Message]]()
-        for each in self._inventory.classes(self._inventory.everything, sharing.labels):
-            if each.capabilities.product or each.capabilities.cuda:
-                runtime = sharing.runtime(required.requirements, each.capabilities)
-                counts[runtime.mode, runtime.source] += each.members.bit_count()
-        return [
-            self._say(_RUNTIME, mode=mode.value, source=source.in_language(self._language), count=count)
-            if source != Message()
-            else self._say(_RUNTIME_UNKNOWN, count=count)
-            for (mode, source), count in counts.items()
-        ]
-
-    def record_affinity(self) -> None:
-        """Record the affinity, and for whose requirements it was injected."""
-        super().record_affinity()
-        names = ", ".join(dict.fromkeys(container.name for container, _ in self._requirements))
-        for path, value in self._new_edits():
-            self._add_edit(path, value, self._say(_AFFINITY, names=names))
-
-    def record_findings(
-        self,
-        violations: Iterable[Violation],
-        warnings: Iterable[AdmissionWarning],
-        container: Container | None = None,
-    ) -> None:
-        """Record which container warnings are about."""
-        lines = list(warnings)
-        super().record_findings(violations, lines)
-        if container:
-            for each in lines:
-                self._findings.setdefault((container, each.rule), []).append(each)
-
-    def trace(self, rules: RuleSet) -> PodTrace:
-        """Return the trace, when the decision is made."""
-        for path, value in self._new_edits():
-            self._add_edit(path, value, "")
+    def pod_trace(self, requests: Iterable[Mapping[str, Any]], rules: RuleSet) -> PodTrace:
+        """Return the trace. requests: of each container, as submitted."""
+        edits, evaluations, unused = self._edits(), self._evaluations(), self._unused()
         others: list[DecidingRule] = [*rules.resources, *rules.injections, *rules.compatibility]
         containers = []
-        for container, requests in zip(self._pod.containers, self._requests, strict=True):
-            known = self._evaluations.get(container, {})
-            evaluations = [self._whole(each, container) for each in known.values()]
-            evaluations += [self._not_evaluated(rule) for rule in others if rule.name not in known]
+        for container, requested in zip(self._pod.containers, requests, strict=True):
+            known = evaluations.get(container, {})
+            whole = [
+                self._whole(each, container, edits, unused.get((container, name), ()))
+                for name, each in known.items()
+            ]
+            whole += [self._not_evaluated(rule) for rule in others if rule.name not in known]
             containers.append(
                 ContainerTrace(
-                    container.name,
-                    container.kind,
-                    container.path,
-                    container.image,
-                    requests,
-                    tuple(evaluations),
+                    container.name, container.kind, container.path, container.image, requested, tuple(whole)
                 )
             )
-        return PodTrace(self._pod.path, tuple(containers), tuple(self._edits))
+        return PodTrace(self._pod.path, tuple(containers), tuple(edits))
 
-    def _whole(self, evaluation: RuleEvaluation, container: Container) -> RuleEvaluation:
+    def _evaluations(self) -> dict[Container, dict[str, RuleEvaluation]]:
+        """Return the last evaluation of each rule that came up; one that once matched has matched."""
+        evaluations: dict[Container, dict[str, RuleEvaluation]] = {}
+        for rule, container, obstacle in self._record.matches:
+            known = evaluations.setdefault(container, {})
+            if obstacle is None:
+                known[rule.name] = RuleEvaluation(rule, RuleOutcome.MATCHED)
+            elif rule.name not in known or known[rule.name].outcome is not RuleOutcome.MATCHED:
+                known[rule.name] = RuleEvaluation(rule, *self._why(rule, container, obstacle))
+        return evaluations
+
+    def _edits(self) -> list[Edit]:
+        """Return all edits of the pod; those after the last rule are the annotation and the affinity."""
+        made = self._pod.recorder.edits
+        edits: list[Edit] = []
+        for rule, _, _, end in self._record.applications:
+            edits += [
+                Edit(path, value, rule.name, self._reason(rule, path, value))
+                for path, value in made[len(edits) : end]
+            ]
+        names = ", ".join(dict.fromkeys(container.name for container in self._record.affinity))
+        for path, value in made[len(edits) :]:
+            words = _SIGNED if path[-1] == INJECTED_ANNOTATION else _AFFINITY.having(names=names)
+            edits.append(Edit(path, value, "", self._say(words)))
+        return edits
+
+    def _unused(self) -> dict[_Key, list[str]]:
+        """Return the values of rules that another rule set first, or overrode."""
+        set_by: dict[tuple[Container | None, str], tuple[str, Any]] = {}
+        unused: dict[_Key, list[str]] = {}
+        for rule, applied, changes, _ in self._record.applications:
+            if rule.action is InjectionAction.DRYRUN:
+                continue
+            made = set(changes)
+            for setting in settings_of(rule):
+                for container in applied if setting.of_container else [None]:
+                    key = (container, setting.name)
+                    other, value = set_by.get(key, ("", setting.value))
+                    is_set = key in made or (container, f"{setting.name} {setting.value}") in made
+                    if is_set:
+                        set_by[key] = (rule.name, setting.value)
+                    if value != setting.value and other != rule.name:
+                        words, loser, winner = (
+                            (_REPLACED, other, rule.name) if is_set else (_NOT_SET, rule.name, other)
+                        )
+                        line = self._say(words, what=setting.name, other=winner)
+                        for each in [container] if container else self._pod.containers:
+                            unused.setdefault((each, loser), []).append(line)
+        return unused
+
+    def _whole(
+        self, evaluation: RuleEvaluation, container: Container, edits: list[Edit], unused: Iterable[str]
+    ) -> RuleEvaluation:
         """Return an evaluation with everything that came of the rule for the container."""
-        warnings = tuple(dict.fromkeys(self._findings.get((container, evaluation.rule.name), ())))
+        record, name = self._record, evaluation.rule.name
+        warnings = tuple(
+            dict.fromkeys(
+                warning for warning, about in record.warnings if about is container and warning.rule == name
+            )
+        )
         if evaluation.outcome is not RuleOutcome.MATCHED:
             return replace(evaluation, warnings=warnings)
-        name, place = evaluation.rule.name, f"{field_path(container.path)}."
-        own = [edit for edit in self._edits if edit.rule == name and _is_below(edit.path, container.path)]
-        others = tuple(f"{other.name}: " for other in self._pod.containers if other is not container)
+        place = f"{field_path(container.path)}."
+        required = [
+            each for user, each in record.requirements if user is container and each.rule.name == name
+        ][-1:]
+        would = [
+            text
+            for rule, _, changes, _ in record.injections
+            if rule.name == name and rule.action is InjectionAction.DRYRUN
+            for text in change_texts(change for change in changes if change[0] in (None, container))
+        ]
         return replace(
             evaluation,
-            requirements=tuple(self._requirements.get((container, name), ())),
-            runtimes=tuple(self._runtimes.get((container, name), ())),
-            edits=tuple(own),
-            would=tuple(what for what in self.would_inject.get(name, ()) if not what.startswith(others)),
-            unused=tuple(dict.fromkeys(self._unused.get((container, name), ()))),
+            requirements=tuple(line for each in required for line in self._requirement(each.requirements)),
+            runtimes=tuple(line for each in required for line in self._runtimes(each)),
+            edits=tuple(edit for edit in edits if edit.rule == name and _is_below(edit.path, container.path)),
+            would=tuple(would),
+            unused=tuple(dict.fromkeys(unused)),
             violations=tuple(
-                found for found in self.violations if found.rule == name and found.path.startswith(place)
+                found for found in record.violations if found.rule == name and found.path.startswith(place)
             ),
             warnings=warnings,
         )
 
-    def _add_edit(self, path: Path, value: Any, reason: str, rule: str = "") -> None:
-        """Add an edit; the annotation that is set after all injections belongs to no rule."""
-        if path[-1] == INJECTED_ANNOTATION:
-            reason, rule = self._say(_SIGNED), ""
-        self._edits.append(Edit(path, value, rule, reason))
+    def _requirement(self, requirements: GpuRequirements) -> list[str]:
+        """Return the lines on the GPU requirements of a container."""
+        cuda = requirements.cuda
+        lines = [
+            self._say(_CUDA, version=cuda.version, origin=cuda.origin)
+            if cuda
+            else self._say(_NONE_NEEDED if requirements.no_cuda else _NO_CUDA)
+        ]
+        lines += dict.fromkeys(
+            self._say(_START, variable=each.variable, origin=each.origin) for each in requirements.constraints
+        )
+        lines += [
+            self._say(_COMPUTE, minimum=each.minimum, origin=each.origin) for each in requirements.compute
+        ]
+        if memory := requirements.memory:
+            lines.append(self._say(_MEMORY, amount=shown(memory.mib), origin=memory.origin))
+        if platforms := requirements.platforms:
+            names = "/".join(sorted(platforms.architectures))
+            lines.append(self._say(_PLATFORMS, names=names, origin=platforms.origin))
+        return lines
 
-    def _new_edits(self) -> list[tuple[Path, Any]]:
-        """Return the edits since the last call."""
-        new = self._pod.recorder.edits[self._seen :]
-        self._seen += len(new)
-        return new
+    def _runtimes(self, required: RuleRequirement) -> list[str]:
+        """Return each mode of the container runtime that is assumed, with its nodes."""
+        requirements = required.requirements
+        if not (requirements.constraints or requirements.cuda_compat is CompatLibraries.INSIDE):
+            return []
+        sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Message]]()
+        for each in self._inventory.classes(self._inventory.everything, sharing.labels):
+            if each.capabilities.product or each.capabilities.cuda:
+                runtime = sharing.runtime(requirements, each.capabilities)
+                counts[runtime.mode, runtime.source] += each.members.bit_count()
+        return [
+            self._say(_RUNTIME, mode=mode.value, source=source, count=count)
+            if source != Message()
+            else self._say(_RUNTIME_UNKNOWN, count=count)
+            for (mode, source), count in counts.items()
+        ]
 
     def _reason(self, rule: ResourceRule | InjectionRule, path: Path, value: Any) -> str:
         if isinstance(rule, InjectionRule):
@@ -332,7 +311,7 @@ class TraceRecorder(DecisionRecorder):
         """Return the outcome of a rule that something keeps from a container, and why."""
         match obstacle:
             case Exemption(name=name, until=until, description=reason):
-                why = self._say(_UNTIL, name=name, until=until, reason=reason.in_language(self._language))
+                why = self._say(_UNTIL, name=name, until=until, reason=reason)
                 return RuleOutcome.EXEMPTED, why
             case ExpressionError():
                 return RuleOutcome.EVALUATION_ERROR, self._say(_ERROR, error=obstacle)
@@ -371,10 +350,6 @@ class TraceRecorder(DecisionRecorder):
         return words.having(**facts).in_language(self._language)
 
 
-def _has_matched(evaluation: RuleEvaluation | None) -> bool:
-    return evaluation is not None and evaluation.outcome is RuleOutcome.MATCHED
-
-
 def _globs(patterns: Iterable[re.Pattern[str]]) -> str:
     return ", ".join(map(glob_text, patterns))
 
@@ -400,15 +375,15 @@ class Explanation:
 def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf) -> Explanation:
     """Return the decision on a request with its explanation; arguments and errors as of `decide`."""
     policy = snapshot.policy
-    recorders: list[TraceRecorder] = []
-
-    def recorder(pod: Pod) -> DecisionRecorder:
-        recorders.append(TraceRecorder(pod, request.namespace, policy.language, snapshot.inventory))
-        return recorders[-1]
-
-    decision = decide(snapshot, request, now, recorder)
+    submitted = _Submitted()
+    decision = decide(snapshot, request, now, submitted)
     reason = out_of_scope(policy.workloads, request)
-    pods = tuple(each.trace(policy.rules) for each in recorders)
+    pods = tuple(
+        _Trace(record, request.namespace, policy.language, snapshot.inventory).pod_trace(
+            requests, policy.rules
+        )
+        for record, requests in submitted.pods
+    )
     evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
     shown = {violation for each in evaluations for violation in each.violations}
     of_rules = {warning for each in evaluations for warning in each.warnings}
