@@ -38,7 +38,10 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return bool(self[0])
 
     def __hash__(self) -> int:
-        return hash((self[0], *self[1].values()))
+        try:
+            return hash((self[0], *self[1].values()))
+        except TypeError:  # a value of the user that is a list or an object
+            return hash((self[0], *[value for value in self[1].values() if isinstance(value, str)]))
 
     def having(self, **values: Any) -> Self:
         """Return the message with values, or with more of them."""

@@ -138,3 +138,8 @@ def test_an_empty_message_is_false() -> None:
     assert [False, False, False, True] == [
         bool(each) for each in (Message(), Text(), Joined(", ", []), Text(zh="一"))
     ]
+
+
+def test_messages_with_a_list_of_the_user_are_equal_by_their_values() -> None:
+    """A quantity of a pod may be one; equal warnings are shown once."""
+    assert 1 == len({Message("found {found}", found=[1]), Message("found {found}", found=[1])})
