@@ -141,6 +141,8 @@ def _facts(container: Container, field: str, key: str, **found: object) -> dict[
         found["found"] = messages.THE_DEFAULT.having(found=found["found"])
     path = field_path(container.resource_path(field, key))
     limit_path = path if field == LIMITS else field_path(container.resource_path(LIMITS, key))
+    # Equal messages have equal values, which can be hashed: a quantity may be a list, an error is its text.
+    found = {name: value if isinstance(value, Message) else str(value) for name, value in found.items()}
     return {**found, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
 
 

@@ -191,6 +191,6 @@ def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_cert
 
     assert first.certainty is Certainty.CERTAIN
     assert ignored is any(
-        each.certainty is Certainty.CERTAIN and "does not support the" in each.reason.en
+        each.certainty is Certainty.CERTAIN and "does not support the" in each.message.en
         for each in decision.violations
     )

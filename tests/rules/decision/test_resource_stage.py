@@ -1039,3 +1039,13 @@ def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes(
         found = decide(Snapshot(policy(*texts), inventory_of([node])), request(half))
         assert "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.message
         assert "; use a whole number [" in decision(policy(*texts), half).message
+
+
+@pytest.mark.parametrize("quantity", [[1], {"a": 1}, 1.5])
+def test_a_violation_of_any_value_can_be_compared_and_hashed(quantity: Any) -> None:
+    """The warning of one is listed once."""
+    rule = resource_rule(enforcementAction="warn")
+    one, two = (decision(policy(rule), pod(container({DEVICE: quantity}))) for _ in range(2))
+
+    assert set(one.violations) == set(two.violations)
+    assert one.warnings == two.warnings

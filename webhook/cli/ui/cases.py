@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from rules import Decision, InventoryError, ObjectError, Snapshot, decide
+from rules import Decision, InventoryError, Language, ObjectError, Snapshot, decide
 from rules.nodes.node_row import objects_of
 from rules.schema.exemption import instant
 from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
@@ -126,7 +126,7 @@ def write_test(page: Page, question: Question) -> str:
                 case["namespace"] = question.namespace
             if policy.exemptions:
                 case["now"] = now
-            cases.append(case | {"pod": value, "expect": _expect(decision)})
+            cases.append(case | {"pod": value, "expect": _expect(decision, policy.language)})
     if not cases:
         raise SourceError(Location(POD_TEXT, 1, 1), _NO_OBJECT.in_language(language))
     paths = [f"{SHIPPED}." if path == BUILT_IN else path for path in rules.paths]
@@ -155,7 +155,7 @@ def _verb(decision: Decision) -> str:
     return "patched" if decision.patch else "allowed without changes"
 
 
-def _expect(decision: Decision) -> dict[str, Any]:
+def _expect(decision: Decision, language: Language) -> dict[str, Any]:
     """Return a decision as the expectation of a case."""
     expect: dict[str, Any] = {"allowed": decision.allowed}
     if decision.violations:
@@ -164,7 +164,7 @@ def _expect(decision: Decision) -> dict[str, Any]:
             for each in decision.violations
         ]
     if decision.warning_lines:
-        expect["warnings"] = [line.en for line in decision.warning_lines]
+        expect["warnings"] = [line.in_language(language) for line in decision.warning_lines]
     expect["patch"] = [dict(each) for each in decision.patch]
     return expect
 
