@@ -102,6 +102,7 @@ class NodeEvaluator:
         self.autoscaled = inventory.autoscaled or bool(prospects)
         self._classes = bounded_cache(self._evaluate_classes, _REMEMBERED, _is_short)
         self._clauses = bounded_cache(self._find_clauses, _REMEMBERED, _is_short)
+        self._clauses_of_facts = bounded_cache(self._find_clauses_of_facts, _REMEMBERED, _is_short)
         self.evaluate = bounded_cache(self._evaluate, _REMEMBERED, _are_few)
         self.offering = bounded_cache(self._offering, _REMEMBERED_NAMES, _are_short)
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
@@ -390,7 +391,16 @@ class NodeEvaluator:
     def _find_clauses(
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
     ) -> tuple[tuple[Clause, int], ...]:
-        """Return each clause of the requirements with the nodes that satisfy it, as a bit set."""
+        """Return each clause of the requirements with the nodes that satisfy it, as a bit set.
+
+        Images that need the same share them.
+        """
+        policy, requirements, or_unknown = key
+        return self._clauses_of_facts((policy, requirements.without_origins(), or_unknown))
+
+    def _find_clauses_of_facts(
+        self, key: tuple[SharingPolicy, GpuRequirements, bool]
+    ) -> tuple[tuple[Clause, int], ...]:
         policy, requirements, or_unknown = key
         judge = Judge(lambda node: _results((policy, requirements, node)).level, or_unknown)
         clauses = clauses_of(policy, requirements, self.inventory, self.prospects.pools, judge)

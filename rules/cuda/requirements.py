@@ -9,7 +9,7 @@ Requirements do not hold the name of the container, so that equal containers sha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, lru_cache
 from typing import Final, NamedTuple, TypeVar
 
@@ -71,6 +71,7 @@ T = TypeVar("T")
 _COMPAT: Final = {"true": CompatLibraries.LOADER_PATH, "false": CompatLibraries.NONE}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 _NO_WAY_OUT: Final = Message()
+_NO_ORIGIN: Final = Message()
 _OLDER_CUDA: Final = Message("use an image with an older CUDA")
 _IN_ANNOTATION: Final = Message("annotation {name}", name=CUDA_VERSION_ANNOTATION)
 _IN_VARIABLE: Final = Message("variable {name}", name=CUDA_VERSION_VARIABLE)
@@ -220,6 +221,16 @@ class GpuRequirements:
         written = [self.cuda.origin.en if self.cuda else ""]
         written += [text for each in self.constraints for text in (each.variable, each.text)]
         return sum(map(len, written))
+
+    def without_origins(self) -> GpuRequirements:
+        """Return what decides about nodes, without where it is from: equal for images that need the same."""
+        return replace(
+            self,
+            cuda=self.cuda and self.cuda._replace(origin=_NO_ORIGIN),
+            compute=tuple([each._replace(origin=_NO_ORIGIN) for each in self.compute]),
+            platforms=self.platforms and self.platforms._replace(origin=_NO_ORIGIN),
+            memory=self.memory and self.memory._replace(origin=_NO_ORIGIN),
+        )
 
     def admits(self, host: Host) -> bool | None:
         """Return whether the image's own NVIDIA_REQUIRE_* admit a driver; None if that is unknown.
