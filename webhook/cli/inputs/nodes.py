@@ -12,6 +12,7 @@ from webhook.cli.inputs.files import read_path
 from webhook.cli.terminal.console import BadInputError, progress
 from webhook.cli.terminal.vocabulary import READING_NODES
 
+# kubectl refuses a list of kinds if the cluster lacks one of them.
 _VALID_LIST: Final = (
     "`kubectl get nodes -o yaml` prints a valid list; "
     "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"

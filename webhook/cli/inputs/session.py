@@ -67,7 +67,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 NO_RULES: Final = Message("no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type")
-# kubectl refuses a list of kinds if the cluster lacks one of them.
 _DENIED: Final = 1
 _WARNED: Final = 3
 
