@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, Field, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from functools import cache
 from hashlib import sha256
@@ -118,10 +118,6 @@ def _plain(value: Any, folder: str) -> Any:
         case _:
             return value
     return {_CLASS + type(value).__name__: arguments}
-
-
-def _default(field: Field[Any]) -> Any:
-    return field.default if field.default_factory is MISSING else field.default_factory()
 
 
 def _read(text: str, folder: str) -> RuleSet:

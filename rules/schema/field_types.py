@@ -40,8 +40,6 @@ from rules.schema.errors import expected
 from rules.text.glob import glob
 from rules.text.i18n import Message, Text
 
-# Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
-_ENV_NAME: Final = r"^[ -<>-~]+$"
 ACTIONS: Final = "deny: denies the pod; warn: kubectl prints a warning; dryrun: metric and logs only"
 
 # Entries of a list in a rule: each is compared with other rules or entries, or compiled. Rules have a dozen.

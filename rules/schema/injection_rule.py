@@ -20,7 +20,6 @@ from rules.model.rule import (
 from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.errors import expected
 from rules.schema.field_types import (
-    _ENV_NAME,
     MAX_ENTRIES,
     WORD,
     Annotations,
@@ -40,6 +39,8 @@ from rules.text.glob import is_glob
 from rules.text.i18n import Message
 from rules.text.paths import Path
 
+# Printable ASCII except `=`: Kubernetes since 1.32 (RelaxedEnvironmentVariableValidation).
+_ENV_NAME: Final = r"^[ -<>-~]+$"
 _ONE_SOURCE: Final = Message("expected exactly one of value, valueFrom, fromResource")
 _NOTHING: Final = Message("nothing to inject: set env, volumes, tolerations, …")
 _VARIABLE: Final = Message("variable")
