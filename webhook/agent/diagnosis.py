@@ -74,9 +74,9 @@ class Diagnosis:
     def line(self, language: Language) -> str:
         """Return the problem, the names of its errors, and the remedy."""
         what, remedy, at = (each.in_language(language) for each in (self.what, self.remedy, self.at))
-        nvml = _AT.in_language(language).format(error=self.nvml, call=at) if at else self.nvml
+        nvml = _AT.having(error=self.nvml, call=at).in_language(language) if at else self.nvml
         errors = ", ".join(filter(None, (nvml, self.cuda_name)))
-        return _LINE.in_language(language).format(what=what, errors=errors and f" ({errors})", remedy=remedy)
+        return _LINE.having(what=what, errors=errors and f" ({errors})", remedy=remedy).in_language(language)
 
 
 # By error of any call: the problem, the remedy, and the CUDA error of programs.

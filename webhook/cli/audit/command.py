@@ -331,9 +331,9 @@ def _target(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -
 def _sources_of(session: Session) -> dict[str, str]:
     """Return the rules, the nodes and where these are from, and the time, by their headings."""
     language, cluster = session.language, session.cluster
-    of_cluster = CLUSTER_CONTEXT.in_language(language).format(
+    of_cluster = CLUSTER_CONTEXT.having(
         context=cluster.context or CURRENT_CONTEXT.in_language(language)
-    )
+    ).in_language(language)
     rules = ", ".join(session.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
     nodes = ", ".join(session.node_paths) or (of_cluster if cluster.selected else "–")
     decisive = sum(

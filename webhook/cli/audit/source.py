@@ -29,7 +29,7 @@ def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
     cluster, language, kinds = session.cluster, session.language, session.policy.workloads
     listed = cluster.query(lambda found: found.workloads(kinds, namespace))
     for why in listed.unread:
-        session.add_note(NOT_READ.in_language(language).format(why=why))
+        session.add_note(NOT_READ.having(why=why).in_language(language))
     ignored = set(cluster.query(lambda found: found.ignored_namespaces()))
     workloads = workloads_in(workload_objects((("", each) for each in listed.objects), kinds))
     left_out = [

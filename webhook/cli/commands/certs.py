@@ -226,12 +226,12 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool, language: Language) 
     """
     before = place.store.load().bundle
     if before is None:
-        raise BadInputError(EMPTY_STORE.in_language(language).format(store=place.store))
+        raise BadInputError(EMPTY_STORE.having(store=place.store).in_language(language))
     rotator = place.rotator(names, before)
     bundle = rotator.force(Step.MAKE_AUTHORITY) if ca else rotator.reconcile()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
-            raise BadInputError(ROTATING.in_language(language).format(when=_takeover(bundle, language)))
+            raise BadInputError(ROTATING.having(when=_takeover(bundle, language)).in_language(language))
         bundle = rotator.force(Step.ISSUE_LEAF)
     _summarize(place, bundle, language)
 
@@ -240,12 +240,12 @@ def _summarize(place: _Place, bundle: Bundle, language: Language) -> None:
     """Print the certificates and the next step."""
     for each in _certificates(bundle, [], datetime.now(UTC)):
         role = padded(ROLES[each["role"]].in_language(language), _ROLE_WIDTH)
-        until = VALID_UNTIL.in_language(language).format(day=each["notAfter"][:10])
+        until = VALID_UNTIL.having(day=each["notAfter"][:10]).in_language(language)
         click.echo(f"{role}  {until}  {' '.join(each['names'])}".rstrip())
     if isinstance(place.store, DirectoryStore):
         click.echo(f"caBundle  gpugate certs show --directory {place.store.path} -o json | jq -r .caBundle")
     if bundle.issuer() != bundle.authority.certificate_pem:
-        click.echo(BOTH_TRUSTED.in_language(language).format(when=_takeover(bundle, language)))
+        click.echo(BOTH_TRUSTED.having(when=_takeover(bundle, language)).in_language(language))
 
 
 def _takeover(bundle: Bundle, language: Language) -> str:
@@ -284,22 +284,22 @@ def _problems(
 ) -> Iterator[str]:
     """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
     if bundle is None:
-        yield EMPTY_STORE.in_language(language).format(store=place.store)
+        yield EMPTY_STORE.having(store=place.store).in_language(language)
         return
     if bundle.leaf is None:
         yield NO_SERVING_CERTIFICATE.in_language(language)
     kinds = [each.kind for each in configurations]
     if place.api is not None and not kinds:
-        yield NO_CONFIGURATION.in_language(language).format(name=NAME)
+        yield NO_CONFIGURATION.having(name=NAME).in_language(language)
     for certificate in found:
         if certificate["role"] == "old CA":
             continue
         role = ROLES[certificate["role"]].in_language(language)
         if certificate["daysLeft"] < 0:
-            yield EXPIRED_CERTIFICATE.in_language(language).format(role=role, when=certificate["notAfter"])
+            yield EXPIRED_CERTIFICATE.having(role=role, when=certificate["notAfter"]).in_language(language)
         for kind in kinds:
             if kind not in certificate["trustedBy"]:
-                yield NOT_TRUSTED.in_language(language).format(role=role, kind=kind, name=NAME)
+                yield NOT_TRUSTED.having(role=role, kind=kind, name=NAME).in_language(language)
 
 
 def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:

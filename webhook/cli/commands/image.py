@@ -187,7 +187,7 @@ def inspect(
             raise click.BadParameter(message, param_hint="'--platform'")
     in_objects, complete = images_in(filenames, session.workloads)
     if filenames and complete and not in_objects:
-        print_warning(NO_IMAGES.in_language(language).format(files=", ".join(filenames)))
+        print_warning(NO_IMAGES.having(files=", ".join(filenames)))
     found = inspect_images(references, in_objects, platforms, access)
     errors = [(each.name, each.result) for each in found if isinstance(each.result, ImageError)]
     if output in ("json", "yaml"):

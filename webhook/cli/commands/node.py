@@ -123,7 +123,7 @@ def show_probe(found: Probe, language: Language) -> None:
     types = ", ".join(name for name, able in data_types(capabilities).items() if able)
     fit = MPS_FIT[mps_capable(found)].in_language(language)
     if found.mps:
-        fit += MPS_DAEMON.in_language(language).format(directories=" ".join(found.mps))
+        fit += MPS_DAEMON.having(directories=" ".join(found.mps)).in_language(language)
     click.echo(f"\n{padded(DATA_TYPES.in_language(language), _NAME_WIDTH)}{types or UNKNOWN}")
     topology = TOPOLOGIES[topology_of(found)].in_language(language)
     click.echo(f"{padded(TOPOLOGY.in_language(language), _NAME_WIDTH)}{topology}")
@@ -163,7 +163,7 @@ def _row_of_group(group: list[Runtime], language: Language) -> dict[str, str]:
     return {
         "CUDA": str(first.cuda)
         if first is last
-        else RANGE.in_language(language).format(first=first.cuda, last=last.cuda),
+        else RANGE.having(first=first.cuda, last=last.cuda).in_language(language),
         "runs": _support(first),
         "reason": "; ".join(finding.reason.in_language(language) for finding in first.reasons),
     }

@@ -127,7 +127,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     """
     session.load()
     if session.cluster.selected and (action := cluster_cap(session.cluster)):
-        session.add_note(CAPPED_PREVIEW.in_language(session.language).format(action=action))
+        session.add_note(CAPPED_PREVIEW.having(action=action).in_language(session.language))
     previews: list[Preview] = []
     printers: dict[str, Callable[[Preview], None]] = {
         "diff": partial(_show_diff, session.language),

@@ -221,7 +221,7 @@ def _note(rule: Rule, rules: RuleSet, language: Language, now: float) -> str:
             return scope.format(until=rule.until, rules=", ".join(rule.rules))
         case ResourceRule(enabled=False):
             return ", ".join(
-                REPLACED_BY.in_language(language).format(rule=other.name, key=rule.key)
+                REPLACED_BY.having(rule=other.name, key=rule.key).in_language(language)
                 for other in rules.resources
                 if other.enabled and other.key == rule.key
             )

@@ -122,15 +122,15 @@ def _show(facts: dict[str, Any], output: str, language: Language) -> None:
 def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
     """Yield what is known, a line each."""
     client, rules, webhooks = facts["client"], facts.get("rules"), facts.get("webhooks")
-    yield CLIENT_VERSION.in_language(language).format(**client)
-    yield BUILT_IN_RULES.in_language(language).format(**client["rules"])
+    yield CLIENT_VERSION.having(**client).in_language(language)
+    yield BUILT_IN_RULES.having(**client["rules"]).in_language(language)
     if rules:
         same = rules["revision"] == client["rules"]["revision"]
         note = AS_BUILT_IN.in_language(language) if same else ""
-        yield CLUSTER_RULES.in_language(language).format(**rules) + note
+        yield CLUSTER_RULES.having(**rules).in_language(language) + note
     for each in webhooks or ():
-        line = WEBHOOK_VERSION.in_language(language).format(**each | {"version": each["version"] or UNKNOWN})
+        line = WEBHOOK_VERSION.having(**each | {"version": each["version"] or UNKNOWN}).in_language(language)
         capped = each["enforcementAction"] != Action.DENY
-        yield line + (CAPPED.in_language(language).format(action=each["enforcementAction"]) if capped else "")
+        yield line + (CAPPED.having(action=each["enforcementAction"]).in_language(language) if capped else "")
     if webhooks == []:
         yield NO_WEBHOOK.in_language(language)

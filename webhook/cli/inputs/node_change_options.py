@@ -90,7 +90,7 @@ def _profiles(path: str, session: Session) -> Sequence[NodeProfile]:
         print_error(error.line(language), language)
     found = [each for each in loaded.rules.profiles if each.enabled]
     if loaded.errors or not found:
-        raise BadInputError(_NO_PROFILE.in_language(language).format(path=path))
+        raise BadInputError(_NO_PROFILE.having(path=path).in_language(language))
     return found
 
 

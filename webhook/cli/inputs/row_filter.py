@@ -40,7 +40,7 @@ def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], M
         negated = column.endswith("!")
         column = column.removesuffix("!").strip().lower()
         if not (column and equals):
-            raise BadInputError(NO_FILTER.in_language(current_language()).format(text=each))
+            raise BadInputError(NO_FILTER.having(text=each).in_language(current_language()))
         if columns and column not in columns:
             words = NO_COLUMN.in_language(current_language())
             raise BadInputError(words.format(name=column, columns=", ".join(columns)))
@@ -70,7 +70,7 @@ def named(
         matching = list(filter(glob(name).fullmatch, known))
         if not matching:
             language = current_language()
-            message = NOT_NAMED.in_language(language).format(noun=noun.in_language(language), name=name)
+            message = NOT_NAMED.having(noun=noun, name=name).in_language(language)
             path_hint = for_paths.in_language(language) if Path(name).exists() else ""
             raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
         found |= dict.fromkeys(matching)

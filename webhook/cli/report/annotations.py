@@ -96,7 +96,7 @@ def markdown(report: Report) -> str:
         cells = (level, source, _text(target, finding), finding.code)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if len(found) > _MOST_ROWS:
-        lines += ["", MORE_FINDINGS.in_language(language).format(count=len(found) - _MOST_ROWS)]
+        lines += ["", MORE_FINDINGS.having(count=len(found) - _MOST_ROWS).in_language(language)]
     return "\n".join(lines)
 
 

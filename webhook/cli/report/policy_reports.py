@@ -100,7 +100,7 @@ def _bounded(results: list[dict[str, Any]], report: Report) -> list[dict[str, An
     for at, result in enumerate(results):
         size += len(json.dumps(result, ensure_ascii=False).encode())
         if size > _MOST_BYTES:
-            message = _LEFT_OUT.in_language(report.language).format(count=len(results) - at)
+            message = _LEFT_OUT.having(count=len(results) - at).in_language(report.language)
             return [*results[:at], {"policy": NAME, "result": "skip", "message": message}]
     return results
 

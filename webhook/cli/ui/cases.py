@@ -135,7 +135,7 @@ def write_test(page: Page, question: Question) -> str:
         test["nodes"] = nodes
     text = dump_yaml(test | {"cases": cases})
     for why in _failures(text, page, question):
-        raise CaseError(_NOT_REPEATED.in_language(language).format(why=why))
+        raise CaseError(_NOT_REPEATED.having(why=why).in_language(language))
     return f"# gpugate test FILE; paths of rules are relative to the folder of this file\n{text}"
 
 

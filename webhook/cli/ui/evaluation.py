@@ -79,7 +79,7 @@ def evaluate(page: Page, question: Question) -> Json:
         document, place, _ = values[MAX_OBJECTS]
         errors.append(_error(SourceError(document.locate(place), _TOO_MANY.in_language(language)), POD_TEXT))
     duplicates = [
-        _error(each, POD_TEXT) | {"message": _DUPLICATE.in_language(language).format(message=each.message)}
+        _error(each, POD_TEXT) | {"message": _DUPLICATE.having(message=each.message).in_language(language)}
         for document in documents
         for each in document.duplicates
     ]

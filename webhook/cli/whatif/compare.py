@@ -228,7 +228,7 @@ class ClusterState:
         return found
 
     def _say(self, text: Message, **facts: object) -> str:
-        return text.in_language(self._language).format(**facts)
+        return text.having(**facts).in_language(self._language)
 
 
 def compare(
