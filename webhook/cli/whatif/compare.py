@@ -9,13 +9,14 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
+from rules.compatibility.evaluate import FittingNodes
 from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.node_changes import Change
-from webhook.cli.whatif.placement import FittingNodes, Placement, place
+from webhook.cli.whatif.placement import Placement, place
 
 _NODE_NAME: Final = "nodeName"
 _NO_NODE: Final = Message("no node is left that the workload selects, tolerates and is compatible with")

@@ -10,8 +10,6 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.recorder import Observer, Record
 from rules.model.decision import AdmissionRequest, Decision
 
-__all__ = ["FittingNodes", "Placement", "place"]
-
 
 @dataclass(frozen=True, slots=True)
 class Placement:
