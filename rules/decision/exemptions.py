@@ -54,7 +54,7 @@ class PodExemptions:
     taken: the exemptions that were used, by rule.
     """
 
-    __slots__ = ("_account", "_by_rule", "_covered", "_labels", "_namespace", "_now", "taken")
+    __slots__ = ("_by_rule", "_covered", "_labels", "_namespace", "_now", "_pod", "taken")
 
     def __init__(
         self, by_rule: Mapping[str, tuple[Exemption, ...]], pod: Pod, namespace: str, now: float
@@ -65,8 +65,7 @@ class PodExemptions:
         self._covered: dict[str, bool] = {}
         self.taken: dict[str, str] = {}
         self._labels = pod.labels
-        account = pod.get("spec", "serviceAccountName") or pod.get("spec", "serviceAccount")
-        self._account = account if isinstance(account, str) else _DEFAULT_SERVICE_ACCOUNT
+        self._pod = pod
 
     def of(self, rule: str) -> Exemption | None:
         """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
@@ -88,12 +87,18 @@ class PodExemptions:
     def _covers(self, exemption: Exemption) -> bool:
         covered = self._covered.get(exemption.name)
         if covered is None:
-            accounts = exemption.service_accounts
-            covered = exemption.match.pod(self._namespace, self._labels) and (
-                not accounts or any(pattern.fullmatch(self._account) for pattern in accounts)
-            )
+            covered = exemption.match.pod(self._namespace, self._labels) and self._uses_account(exemption)
             self._covered[exemption.name] = covered
         return covered
+
+    def _uses_account(self, exemption: Exemption) -> bool:
+        """Return whether an exemption is for the pod's service account, which no rule injects."""
+        if not exemption.service_accounts:
+            return True
+        spec = self._pod.spec
+        written = spec.get("serviceAccountName") or spec.get("serviceAccount")
+        account = written if isinstance(written, str) else _DEFAULT_SERVICE_ACCOUNT
+        return any(pattern.fullmatch(account) for pattern in exemption.service_accounts)
 
 
 _AFFINITY: Final = "node-affinity"

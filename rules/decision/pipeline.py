@@ -457,7 +457,8 @@ class Pipeline:
 
     def _decision(self, *, patch: bool) -> Decision:
         record = self._record
-        violations, rules, declared = tuple(record.violations), record.rules, record.declared
+        violations, rules = tuple(record.violations), record.rules
+        cuda_sources, declared = record.image_facts()
         notices: tuple[AdmissionWarning, ...] = ()
         warnings: tuple[Message, ...] = ()
         if violations or record.warnings:
@@ -484,7 +485,7 @@ class Pipeline:
             patch=tuple(self._pod.recorder.operations) if patch else (),
             audit=audit,
             rules=tuple(rules),
-            cuda_sources=record.cuda_sources,
+            cuda_sources=cuda_sources,
             notes=record.notes,
             declared=tuple(dict.fromkeys(chain(*declared.values()))) if declared else (),
             not_checked=tuple(self._not_checked),

@@ -97,23 +97,25 @@ class Record:
         """The names of the rules that match, in order."""
         return {rule.name: None for rule, _, obstacle in self.matches if obstacle is None}
 
-    @property
-    def cuda_sources(self) -> tuple[str, ...]:
-        """The source of each container's CUDA version, or `unknown`."""
-        cudas = [need.cuda for _, (_, need) in self.requirements]
-        return tuple([cuda.found if cuda else "unknown" for cuda in cudas])
+    def image_facts(self) -> tuple[tuple[str, ...], dict[str, Sequence[str]]]:
+        """Return the source of each container's CUDA version, or `unknown`, and what replaces known facts.
 
-    @property
-    def declared(self) -> dict[str, Sequence[str]]:
-        """The annotations and variables that replace what is known of an image, by container."""
-        return {container.name: need.declared for container, (_, need) in self.requirements if need.declared}
+        That is, by container, its annotations and variables that replace what is known of an image.
+        """
+        sources, declared = [], dict[str, Sequence[str]]()
+        for container, (_, requirements) in self.requirements:
+            cuda = requirements.cuda
+            sources.append(cuda.found if cuda else "unknown")
+            if requirements.declared:
+                declared[container.name] = requirements.declared
+        return tuple(sources), declared
 
     def audit(
         self, rules: Collection[str], declared: Mapping[str, Sequence[str]], exempted: Mapping[str, str]
     ) -> dict[str, str]:
         """Return the annotations of the audit event.
 
-        rules, declared: those of the record. exempted: exemption by rule.
+        rules, declared: of the record. exempted: exemption by rule.
         """
         audit = {"rules": ", ".join(rules)} if rules else {}
         if defaulted := [text for _, _, changes, _ in self.defaults for text in change_texts(changes)]:
