@@ -55,36 +55,33 @@ class Fact(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class GpuModel:
-    """A GPU model. segment: datacenter, workstation, consumer or jetson. compute: None if it is unknown.
-
-    brands: what NVML prints as its brand, in lower case, with one driver or another; empty: unknown.
-    memory_mib: by its data sheet, or of the MIG slice; None if it is unknown. host: the CPU architecture of
-    its machines.
-    """
+    """A GPU model."""
 
     product: str
-    compute: ComputeCapability | None
+    compute: ComputeCapability | None  # None: unknown
     architecture: str
-    segment: str
+    segment: str  # datacenter, workstation, consumer or jetson
     status: Status
-    brands: tuple[str, ...] = ()
-    memory_mib: int | None = None
-    host: str = "amd64"
+    brands: tuple[
+        str, ...
+    ] = ()  # NVML's names of its brand, which differ by driver, in lower case; empty: unknown
+    memory_mib: int | None = None  # by its data sheet, or of the MIG slice; None: unknown
+    host: str = "amd64"  # the CPU architecture of its machines
 
 
 @dataclass(frozen=True, slots=True)
 class CudaError:
-    """An error of the CUDA runtime. driver_name: its name in the driver API, or empty."""
+    """An error of the CUDA runtime."""
 
     code: int
     name: str
-    driver_name: str
+    driver_name: str  # its name in the driver API, or empty
     message: str
     cause: Message
 
 
 def read_table(name: str) -> Any:
-    """Return a file of `data/` as plain values, from STORED if that was made of it as it is.
+    """Return a file of `data/` as plain values, from STORED if its copy there is up to date.
 
     Raises SourceError: the table is wrong.
     """
@@ -185,7 +182,7 @@ def certain_branches() -> list[int]:
 def newest_release(branch: int) -> DriverVersion | None:
     """Return the newest driver of a branch that came with a toolkit; None if none is known."""
     rows = (row for row in _drivers()["toolkits"] if Status(row["status"]).certain)
-    return max((found for row in rows if (found := _driver(row["driver"])).branch == branch), default=None)
+    return max((driver for row in rows if (driver := _driver(row["driver"])).branch == branch), default=None)
 
 
 @cache
@@ -218,23 +215,23 @@ def forward_once_listed(cuda: CudaVersion, branch: int) -> bool | None:
 
 def branch_of_cuda(cuda: tuple[int, int]) -> int | None:
     """Return the driver branch that has a CUDA API version (12.2: 535); None if none or more are known."""
-    found = [branch for branch, fact in _branches().items() if fact.value == cuda and fact.certain]
-    return found[0] if len(found) == 1 else None
+    branches = [branch for branch, fact in _branches().items() if fact.value == cuda and fact.certain]
+    return branches[0] if len(branches) == 1 else None
 
 
 @cache
 def known_cudas() -> tuple[CudaVersion, ...]:
     """Return the CUDA API versions of one driver branch each, the newest first."""
     versions = sorted({fact.value for fact in _branches().values()}, reverse=True)
-    return tuple(each for each in versions if branch_of_cuda(each) is not None)
+    return tuple(version for version in versions if branch_of_cuda(version) is not None)
 
 
 @dataclass(frozen=True, slots=True)
 class LastBranch:
-    """The last driver branch that supports the GPUs of an architecture: those below a compute capability."""
+    """The last driver branch that supports the GPUs of an architecture."""
 
     architecture: str
-    below: ComputeCapability
+    below: ComputeCapability  # its GPUs have a lower compute capability
     branch: int
 
 
@@ -255,21 +252,18 @@ def last_branch_of(gpu: tuple[int, int]) -> Fact[LastBranch] | None:
 
 @dataclass(frozen=True, slots=True)
 class RequireText:
-    """The NVIDIA_REQUIRE_CUDA of some builds of nvidia/cuda. architecture: as in kubernetes.io/arch.
-
-    complete: all of it is known; otherwise a driver that does not satisfy it may still be admitted.
-    """
+    """The NVIDIA_REQUIRE_CUDA of some builds of nvidia/cuda."""
 
     text: str
-    architecture: str
-    complete: bool
+    architecture: str  # as in kubernetes.io/arch
+    complete: bool  # if not, an image may admit drivers that do not satisfy the text
     status: Status
 
 
 @cache
 def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
     table = read_table("requirements")
-    found: dict[str, list[tuple[frozenset[str], RequireText]]] = {}
+    texts: dict[str, list[tuple[frozenset[str], RequireText]]] = {}
     for row in table["expressions"]:
         groups = [
             f"brand={brand},driver>={branch},driver<{branch + 1}"
@@ -279,15 +273,15 @@ def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
         ]
         text = " ".join([f"cuda>={row['cuda']}", *groups, *row.get("others", ())])
         fact = RequireText(text, row["arch"], not row.get("partial", False), Status(row["status"]))
-        found.setdefault(row["cuda"], []).append((frozenset(row["images"].split()), fact))
-    return found
+        texts.setdefault(row["cuda"], []).append((frozenset(row["images"].split()), fact))
+    return texts
 
 
 @lru_cache(maxsize=256)  # versions in image tags
 def require_of_nvidia_cuda(version: str) -> tuple[RequireText, ...]:
     """Return each known NVIDIA_REQUIRE_CUDA of nvidia/cuda of a version, the newest of an architecture first.
 
-    version: `12.4.1`, or `12.4` for any patch. A patch that was not read has those of the others.
+    version: `12.4.1`, or `12.4` for any patch. An unknown patch has the texts of all known ones.
     """
     major, _, rest = version.partition(".")
     rows = _require_texts().get(f"{major}.{rest.partition('.')[0]}", [])
@@ -336,9 +330,9 @@ def gpu_model(label: str) -> GpuModel | None:
     if model and around["profile"]:
         slice_of = _PROFILE_GIB.search(around["profile"])
         return replace(model, memory_mib=int(slice_of[1]) * _MIB_PER_GIB if slice_of else None)
-    if model is None or model.memory_mib is not None or not (written := _GIB.search(name)):
+    if model is None or model.memory_mib is not None or not (gigabytes := _GIB.search(name)):
         return model
-    return replace(model, memory_mib=int(written[1]) * _MIB_PER_GIB)
+    return replace(model, memory_mib=int(gigabytes[1]) * _MIB_PER_GIB)
 
 
 def capability_of(label: str) -> ComputeCapability | None:
