@@ -1,4 +1,4 @@
-"""Flags and variables of inference servers, and what they require of a GPU: data/frameworks.yaml, applied.
+"""Flags and variables of inference servers, and what they require of a GPU: facts/frameworks.yaml, applied.
 
 Frameworks, flags and capabilities are data; this module only parses command lines.
 """

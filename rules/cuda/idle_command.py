@@ -1,6 +1,6 @@
 """Whether the command of a container runs no GPU code, by the names of its programs.
 
-Source: `data/idle_commands.yaml`. Linear in the length of the command.
+Source: `facts/idle_commands.yaml`. Linear in the length of the command.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The image catalogue: facts about images by reference, from data/images.yaml and a cluster's own rows.
+"""The image catalogue: facts about images by reference, from facts/images.yaml and a cluster's own rows.
 
 Vendors' tags are data; this module only matches rows. Facts of an unmatched image stay unknown.
 What is unknown of an image stays unknown; each fact has its source and certainty.
@@ -177,7 +177,7 @@ class ImageFacts(NamedTuple):
 NOTHING_KNOWN: Final = ImageFacts()
 
 
-# In a row of data/images.yaml: any one component of a path; a fact that is known to be absent; the CUDA
+# In a row of facts/images.yaml: any one component of a path; a fact that is known to be absent; the CUDA
 # version of the row itself.
 _ANY: Final = "*"
 _NONE: Final = "none"
@@ -387,7 +387,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
 
 @cache
 def built_in_catalog() -> ImageCatalog:
-    """Return the built-in catalogue: data/images.yaml."""
+    """Return the built-in catalogue: facts/images.yaml."""
     return ImageCatalog((), map(_row, read_table("images")))
 
 

@@ -166,7 +166,7 @@ class GpuRequirements:
     """Everything that a container requires of a node; the node must satisfy all of it.
 
     cuda: what its programs need; no_cuda: they are known to need none. accelerator: what the image is
-    certainly built for, a key of `images` in data/gpu_resources.yaml, or empty. constraints: its
+    certainly built for, a key of `images` in facts/gpu_resources.yaml, or empty. constraints: its
     NVIDIA_REQUIRE_* variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in
     them the older drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None
     if they are unknown. several: the resource of which the container requests more than one, if those may be

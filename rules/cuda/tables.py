@@ -1,4 +1,4 @@
-"""Tables of `data/` about NVIDIA's toolkits, drivers, GPUs and errors, loaded once on first use.
+"""Tables of `facts/` about NVIDIA's toolkits, drivers, GPUs and errors, loaded once on first use.
 
 Every fact has a source and a status. An uncertain fact alone must never deny a pod.
 """
@@ -20,13 +20,13 @@ from rules.text.yaml_document import SourceError, read
 
 T = TypeVar("T")
 
-_FOLDER: Final = Path(__file__).parents[1] / "data"
+_FOLDER: Final = Path(__file__).parents[1] / "facts"
 # All tables as JSON, one in a line, which is read in a tenth of the time.
 STORED: Final = _FOLDER / "stored_tables.json"
 
 
 class Status(StrEnum):
-    """The certainty of a row of a table; data/sources.yaml defines the values."""
+    """The certainty of a row of a table; facts/sources.yaml defines the values."""
 
     VERIFIED = "verified"
     SECONDARY = "secondary"
@@ -41,7 +41,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Fact(Generic[T]):
-    """A value with the key of its source (data/sources.yaml) and its status."""
+    """A value with the key of its source (facts/sources.yaml) and its status."""
 
     value: T
     source: str
@@ -81,7 +81,7 @@ class CudaError:
 
 
 def read_table(name: str) -> Any:
-    """Return a file of `data/` as plain values, from STORED if its copy there is up to date.
+    """Return a file of `facts/` as plain values, from STORED if its copy there is up to date.
 
     Raises SourceError: the table is wrong.
     """
@@ -97,7 +97,7 @@ def read_table(name: str) -> Any:
 
 
 def stored_tables() -> str:
-    """Return the content of STORED for the files of `data/`. Raises SourceError."""
+    """Return the content of STORED for the files of `facts/`. Raises SourceError."""
     lines = []
     for path in sorted(_FOLDER.glob("*.yaml")):
         head = _head(path.stem, path.read_text("utf-8"))

@@ -94,6 +94,6 @@ class SharingPolicy:
 
 def oldest_of_major(need: CudaRequirement) -> CudaVersion:
     """Return the lowest CUDA version of a driver that NVIDIA supports within the major version."""
-    # The floors of data/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
+    # The floors of facts/drivers.yaml are drivers of the branches that brought 11.0, 12.0 and 13.0.
     major = need.version.major
     return CudaVersion(major, 0) if major >= _MINOR_VERSIONS_SINCE else need.version

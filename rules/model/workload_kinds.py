@@ -177,7 +177,7 @@ def steps_of(text: str) -> Steps:
 
 @cache
 def built_in_workloads() -> Workloads:
-    """Return the built-in kinds. Source: `data/workloads.yaml`."""
+    """Return the built-in kinds. Source: `facts/workloads.yaml`."""
     table = read_table("workloads")
     kinds = {
         (group, kind): entry if isinstance(entry, dict) else {"pods": entry}

@@ -1,6 +1,6 @@
 """What a node's container runtime does with NVIDIA_REQUIRE_* and an image's compatibility libraries.
 
-Source: `data/runtime_modes.yaml`.
+Source: `facts/runtime_modes.yaml`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """GPU Operator: the container runtime of the nodes on which it installs NVIDIA Container Toolkit.
 
-Source: `data/runtime_modes.yaml`, operator.
+Source: `facts/runtime_modes.yaml`, operator.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def gpu_resource_domains() -> frozenset[str]:
 class LabelNames:
     """The node labels that report each fact; the first that a node carries is used, even if it is invalid.
 
-    Defaults: `data/labels.yaml`. mig_devices: globs of labels that only a node with MIG devices has.
+    Defaults: `facts/labels.yaml`. mig_devices: globs of labels that only a node with MIG devices has.
     """
 
     cuda: tuple[LabelFamily, ...] = _names("cuda", read_families)

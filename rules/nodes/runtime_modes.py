@@ -1,4 +1,4 @@
-"""Container runtimes by NVIDIA Container Toolkit and by clouds, read from `data/runtime_modes.yaml`."""
+"""Container runtimes by NVIDIA Container Toolkit and by clouds, read from `facts/runtime_modes.yaml`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The built-in rules as loading makes them, in one JSON text: `data/built_in_rules.json`.
+"""The built-in rules as loading makes them, in one JSON text: `built_in_rules.json`.
 
 A command reads it in a tenth of the time of the rule files, and without pydantic. It is for the files that it
 was made of: after a change to one of them, the files are read until it is made again.
@@ -46,7 +46,7 @@ from rules.text.glob import glob, glob_text
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
 
-FILE: Final = Path(__file__).parents[1] / "data" / "built_in_rules.json"
+FILE: Final = Path(__file__).with_name("built_in_rules.json")
 _CLASS: Final = "$"
 _CLASSES: Final[tuple[type, ...]] = (
     *(

@@ -19,7 +19,7 @@ _INDEX: Final = re.compile(r"\[[*\d]*\]")
 
 
 def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[RuleError]]:
-    """Return the kinds in (file name, text) pairs (format: `data/workloads.yaml`), and the errors."""
+    """Return the kinds in (file name, text) pairs (format: `facts/workloads.yaml`), and the errors."""
     found, errors = Workloads({}), []
     for file, text in texts:
         for document in read(text, file):

@@ -38,7 +38,7 @@ Requirement = tuple[Version | None, Version | None]  # CUDA, compute capability
 ONE = {GPU: "1"}
 # The CUDA version of the last driver branch that supports a GPU below a compute capability: R470 and R580.
 LAST = {(5, 0): (11, 4), (7, 5): (13, 0)}
-# The lowest compute capability that the toolkits of a major compile for, as in data/toolkits.yaml.
+# The lowest compute capability that the toolkits of a major compile for, as in facts/toolkits.yaml.
 FLOORS = {10: (3, 0), 11: (3, 5), 12: (5, 0), 13: (7, 5)}
 
 # The CUDA versions that one driver branch has.

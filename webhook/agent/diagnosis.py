@@ -1,7 +1,7 @@
 """Diagnosis: the problems of a node and their remedies, from an NVML probe.
 
 Sources: https://docs.nvidia.com/deploy/nvml-api/ (nvmlReturn_t), https://docs.nvidia.com/deploy/xid-errors/,
-https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/ and data/errors.yaml for CUDA's errors.
+https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/ and facts/errors.yaml for CUDA's errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from webhook.agent.labels import CUDA_LABELS, capabilities_of, differences, meta
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
 MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
-# CUDA errors of programs on a broken node (data/errors.yaml).
+# CUDA errors of programs on a broken node (facts/errors.yaml).
 _INSUFFICIENT_DRIVER: Final = 35
 _UNAVAILABLE: Final = 46
 _NO_DEVICE: Final = 100

@@ -23,7 +23,7 @@ DATA_TYPES: Final = {
     "fp8": ComputeCapability(8, 9),
     "fp4": ComputeCapability(10, 0),
 }
-# The oldest major version whose compatibility NVIDIA documents (data/drivers.yaml).
+# The oldest major version whose compatibility NVIDIA documents (facts/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
 
 

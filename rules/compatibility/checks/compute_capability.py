@@ -13,7 +13,7 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
 
-_NO_KERNEL_IMAGE: Final = 209  # of data/errors.yaml
+_NO_KERNEL_IMAGE: Final = 209  # of facts/errors.yaml
 _NO_TEXT: Final = Message()
 MISSING_COMPUTE: Final = Message("no label provides the compute capability")
 

@@ -1,6 +1,6 @@
 """The driver's CUDA version against what the programs need: minor-version and forward compatibility.
 
-Source: https://docs.nvidia.com/deploy/cuda-compatibility/, the tables in `data/`, and the table in
+Source: https://docs.nvidia.com/deploy/cuda-compatibility/, the tables in `facts/`, and the table in
 docs/compatibility.md.
 """
 
@@ -32,10 +32,10 @@ from rules.text.i18n import Message
 
 # A driver and the programs of the major version before its own are tested most; it runs older ones, too.
 STABLE_MAJORS: Final = 1
-# Segments of data/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
+# Segments of facts/gpus.yaml for which NVIDIA supports forward compatibility, and does not; else some models.
 _FORWARD_SEGMENT: Final = "datacenter"
 _NO_FORWARD_SEGMENT: Final = "consumer"
-# Errors of data/errors.yaml that a mismatch ends in: without compatibility libraries, and with them on a GPU
+# Errors of facts/errors.yaml that a mismatch ends in: without compatibility libraries, and with them on a GPU
 # that they do not support.
 _INSUFFICIENT_DRIVER: Final = 35
 _UNSUPPORTED_DEVICE: Final = 804

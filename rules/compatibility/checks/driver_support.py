@@ -1,6 +1,6 @@
 """The architecture of the GPU against the driver branch: newer drivers ignore old GPUs.
 
-Such a node offers nothing, whatever its labels still say. Source: last_branches of data/drivers.yaml.
+Such a node offers nothing, whatever its labels still say. Source: last_branches of facts/drivers.yaml.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class SharedMemoryCheck(Check):
 
 
 class _Known(NamedTuple):
-    """data/shared_memory.yaml: kinds whose pods have a volume, images that need none, and what gets one."""
+    """facts/shared_memory.yaml: kinds whose pods have a volume, images that need none, and what gets one."""
 
     controllers: frozenset[str]
     images: re.Pattern[str]

@@ -1,4 +1,4 @@
-"""Labels of cloud providers that tell the GPU of a node, read from `data/cloud_gpus.yaml`."""
+"""Labels of cloud providers that tell the GPU of a node, read from `facts/cloud_gpus.yaml`."""
 
 from __future__ import annotations
 

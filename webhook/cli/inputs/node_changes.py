@@ -30,7 +30,7 @@ from rules.text.i18n import Language, Message
 
 _POOL_KINDS: Final = frozenset(each.kind for each in POOL_KINDS)
 _SLICE: Final = "ResourceSlice"
-# Attributes of GPUs in ResourceSlices, see data/dra.yaml; a name without a domain is of the driver's.
+# Attributes of GPUs in ResourceSlices, see facts/dra.yaml; a name without a domain is of the driver's.
 _DRA_DRIVER: Final = "driverVersion"
 _DRA_CUDA: Final = "cudaDriverVersion"
 _NO_NODES: Final = Message(

@@ -1,6 +1,6 @@
 """Compatibility tables of CUDA runtimes with nodes, drivers and GPUs, by the checks of admission.
 
-The runtimes, drivers and GPUs are those in the tables of `data/`.
+The runtimes, drivers and GPUs are those in the tables of `facts/`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Language, Message, Text
 
-# The oldest major version for which NVIDIA publishes compatibility (data/drivers.yaml).
+# The oldest major version for which NVIDIA publishes compatibility (facts/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
 _EMPTY: Final = Message()
 _VERSION: Final = re.compile(r"\d+\.\d+")

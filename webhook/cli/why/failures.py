@@ -1,6 +1,6 @@
 """Causes of a pod that does not start or run, from a decision on it and from what its cluster says.
 
-Sources: `data/failures.yaml` and `data/errors.yaml`. Linear in the statements; `statements_of` bounds each.
+Sources: `facts/failures.yaml` and `facts/errors.yaml`. Linear in the statements; `statements_of` bounds each.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from webhook.cli.why.unscheduled import Unscheduled
 MAX_LINES: Final = 1000
 _MAX_LENGTH: Final = 1000
 _MAX_EVIDENCE: Final = 3
-# CUDA errors that a check of compatibility foresees (data/errors.yaml).
+# CUDA errors that a check of compatibility foresees (facts/errors.yaml).
 _FORESEEN: Final = frozenset({35, 36, 209, 218, 222, 223, 803, 804})
 _COMPATIBILITY: Final = "compatibility"
 # Rows of which the nodes say more.
