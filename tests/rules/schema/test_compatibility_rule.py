@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields, replace
+from pathlib import Path
 from textwrap import indent
 from typing import Any
 
@@ -19,6 +20,7 @@ from rules.schema.builder import PATCHABLE, patchable_keys
 from rules.schema.compatibility_rule import ChecksDocument, CompatibilityRuleDocument
 from rules.schema.loader import load_rules
 from rules.text.i18n import Text
+from tests.support.invalid_documents import invalid_documents
 from tests.support.node_builders import compatibility_rule, image_catalog, shipped
 
 HEAD = """\
@@ -36,6 +38,7 @@ data:
 # Line and column at which a document under `rule.yaml` starts.
 FIRST_LINE = HEAD.count("\n") + 1
 FIRST_COLUMN = 5
+INVALID = Path(__file__).parent / "invalid"
 
 
 def written(kind: str, document: str) -> str:
@@ -70,184 +73,19 @@ def catalog(text: str) -> ImageCatalogRule:
     return rule
 
 
-FAMILY = (
-    "expected the key of a label with the whole version, or the keys of its parts, major first, "
-    "such as 'example.com/cuda.major example.com/cuda.minor', got "
-)
 MATCH = "match: {resources: [nvidia.com/gpu]}\n"
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        (
-            "match: {}\nsharing: both\n",
-            [
-                "1:1: match: required key 'resources' is missing",
-                "2:10: sharing: expected one of physical, virtual, withoutCuda, got 'both'",
-            ],
-        ),
-        (MATCH, ["1:1: required key 'sharing' is missing"]),
-        ("sharing: virtual\n", ["1:1: required key 'match' is missing"]),
-        (
-            f"{MATCH}sharing: virtual\nbaselin: '12.4'\n",
-            ["3:1: baselin: unknown key 'baselin' – did you mean 'baseline'?"],
-        ),
-        (
-            f"{MATCH}sharing: virtual\nbaseline: 12.4\n",
-            ["3:11: baseline: expected a string, got a number: quote it"],
-        ),
-        (
-            f"{MATCH}sharing: virtual\nbaseline: '124'\n",
-            ["3:11: baseline: expected a CUDA version such as '12.4', got '124'"],
-        ),
-        (f"{MATCH}sharing: physical\nbaseline: '12.4'\n", ["1:1: baseline is for sharing: virtual"]),
-        (
-            f"{MATCH}sharing: physical\ndeclarations: forbid\n",
-            ["3:15: declarations: expected one of deny, warn, allow, got 'forbid'"],
-        ),
-        (
-            f"{MATCH}sharing: physical\nminorVersionCompatibility: allowed\n",
-            [
-                (
-                    "3:28: minorVersionCompatibility: expected one of deny, warn, allow, got 'allowed' – "
-                    "did you mean 'allow'?"
-                )
-            ],
-        ),
-        (
-            f"{MATCH}sharing: physical\nnoFittingNode: dryrun\n",
-            ["3:16: noFittingNode: expected one of auto, deny, warn, got 'dryrun'"],
-        ),
-        (
-            f"{MATCH}sharing: physical\nenforcementAction: refuse\n",
-            ["3:20: enforcementAction: expected one of deny, warn, dryrun, got 'refuse'"],
-        ),
-        (
-            f"{MATCH}sharing: physical\nminDriverCuda: twelve\nminComputeCapability: sm_80\n",
-            [
-                "3:16: minDriverCuda: expected a CUDA version such as '12.4', got 'twelve'",
-                "4:23: minComputeCapability: expected a compute capability such as '8.0', got 'sm_80'",
-            ],
-        ),
-        (
-            "match: {resources: [gpu]}\nsharing: physical\n",
-            [
-                (
-                    "1:21: match.resources[0]: expected a resource name with its domain, such as "
-                    "vendor.com/device, got 'gpu'"
-                )
-            ],
-        ),
-        (
-            "match:\n  resources: [nvidia.com/gpu]\n  conditions:\n    - limits[\nsharing: physical\n",
-            ["4:7: match.conditions[0]: CEL: "],
-        ),
-        (f"{MATCH}sharing: physical\nsharing: virtual\n", ["3:1: "]),
-        (
-            f"{MATCH}sharing: physical\ndeviceMode: vgpus\nmigSlices: refuse\n",
-            [
-                "3:13: deviceMode: expected one of pgpu, vgpu, mps, got 'vgpus' – did you mean 'vgpu'?",
-                "4:12: migSlices: expected one of allow, deny, got 'refuse'",
-            ],
-        ),
-        (
-            f"{MATCH}sharing: physical\nlabels:\n  cudda: [example.com/cuda]\n  product: [a b]\n",
-            [
-                "4:3: labels.cudda: unknown key 'cudda' – did you mean 'cuda'?",
-                "5:13: labels.product[0]: expected a label key, such as example.com/gpu, got 'a b'",
-            ],
-        ),
-        (
-            f"{MATCH}sharing: physical\nlabels: {{driver: [a b c d], cuda: [a/b/c], migDevices: ['*/*/']}}\n",
-            [
-                f"3:{column}: labels.{where}[0]: {words}"
-                for column, where, words in (
-                    (19, "driver", f"{FAMILY}'a b c d'"),
-                    (36, "cuda", f"{FAMILY}'a/b/c'"),
-                    (
-                        57,
-                        "migDevices",
-                        "expected a glob of label keys, such as example.com/mig-*, got '*/*/'",
-                    ),
-                )
-            ],
-        ),
-        ("[]\n", ["1:1: expected an object, got a list"]),
-        ("match: {\n", ["2:1: "]),
-    ],
-)
-def test_an_error_in_a_compatibility_rule_has_its_location(document: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("document", "errors"), invalid_documents(INVALID / "compatibility_rule.diff"))
+def test_an_error_in_a_compatibility_rule_has_its_location(document: str, errors: list[str]) -> None:
     """File, line and column; the expected value; and a suggestion."""
-    found = mistakes("CompatibilityRule", document)
-
-    assert expected == [line[: len(prefix)] for line, prefix in zip(found, expected, strict=True)]
+    assert errors == mistakes("CompatibilityRule", document)
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        ("description: {en: ours}\n", ["1:1: required key 'images' is missing"]),
-        ("images: []\n", ["1:1: images: list should have at least 1 item after validation, not 0"]),
-        ("images:\n  - cuda: '12.4'\n", ["2:5: images[0]: expected image, regex or digest"]),
-        (
-            "images:\n  - {image: a/*, regex: a/.*, cuda: '12.4'}\n",
-            ["2:5: images[0]: expected only one of image, regex"],
-        ),
-        (
-            "images:\n  - image: a/*\n",
-            [
-                (
-                    "2:5: images[0]: no fact about the images: set cuda, require, computeCapabilities, "
-                    "cudaCompat, platforms or minGpuMemory"
-                )
-            ],
-        ),
-        (
-            "images:\n  - {image: a/*, minGpuMemory: 40GB}\n",
-            ["2:32: images[0].minGpuMemory: expected an amount of memory, such as 40Gi, got '40GB'"],
-        ),
-        (
-            "images:\n  - {image: a/*, cuda: '12.4', ptx: true}\n",
-            ["2:5: images[0]: ptx requires computeCapabilities: it is for GPUs newer than those"],
-        ),
-        (
-            "images:\n  - image: a/*\n    cuda: '12.4'\n  - regex: a/(\n    cuda: '12.4'\n",
-            [
-                (
-                    "4:12: images[1].regex: expected a regular expression, got 'a/(': "
-                    "missing ), unterminated subpattern at position 2"
-                )
-            ],
-        ),
-        (
-            "images:\n  - regex: a/(?P<version>.*)\n    cuda: '12.4'\n",
-            ["2:12: images[0].regex: the only named group allowed is cuda, got version"],
-        ),
-        (
-            "images:\n  - image: a/*\n    cuda: 12\n    computeCapabilities: ['8.0', '86', 9.0]\n",
-            [
-                "3:11: images[0].cuda: expected a string, got a number: quote it",
-                (
-                    "4:34: images[0].computeCapabilities[1]: expected a compute capability such as '8.0', "
-                    "got '86'"
-                ),
-                "4:40: images[0].computeCapabilities[2]: expected a string, got a number: quote it",
-            ],
-        ),
-        (
-            "images:\n  - {image: a/*, cudacompat: true}\n",
-            ["2:18: images[0].cudacompat: unknown key 'cudacompat' – did you mean 'cudaCompat'?"],
-        ),
-        (
-            "images:\n  - {image: '', cuda: '12.4'}\n",
-            ["2:13: images[0].image: string should have at least 1 character"],
-        ),
-    ],
-)
-def test_an_error_in_an_image_catalog_has_its_location(document: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("document", "errors"), invalid_documents(INVALID / "image_catalog.diff"))
+def test_an_error_in_an_image_catalog_has_its_location(document: str, errors: list[str]) -> None:
     """Row by row."""
-    assert expected == mistakes("ImageCatalog", document)
+    assert errors == mistakes("ImageCatalog", document)
 
 
 @pytest.mark.parametrize("kind", ["CompatibilityRule", "ImageCatalog"])

@@ -11,7 +11,8 @@ from rules.model.rule import NodeProfile
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.schema.loader import load_rules
 from rules.text.i18n import Language, Text
-from tests.rules.schema.test_compatibility_rule import mistakes, written
+from tests.rules.schema.test_compatibility_rule import INVALID, mistakes, written
+from tests.support.invalid_documents import invalid_documents
 from tests.support.node_builders import node_profile
 
 VALID = """\
@@ -28,8 +29,6 @@ offers:
   memory: 81559
 canScale: true
 """
-REST = "match: {nodeLabels: {pool: a}}\nlabelsAtCreation: {pool: a}\n"
-OFFERS = "offers: {resources: {nvidia.com/gpu: 8}}\n"
 VALUE = "expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., "
 RESTRICTED = " cannot be used: Karpenter ignores pods whose node affinity uses it; remove it"
 
@@ -81,63 +80,10 @@ def test_a_profile_that_cannot_scale_needs_no_labels_at_creation() -> None:
     assert ((), False) == (rule.labels, rule.can_scale)
 
 
-@pytest.mark.parametrize(
-    ("document", "expected"),
-    [
-        (REST, ["1:1: required key 'offers' is missing"]),
-        (
-            "labelsAtCreation: {pool: a}\n" + OFFERS,
-            ["1:1: required key 'match' is missing"],
-        ),
-        (
-            f"{REST}offers: {{resources: {{}}}}\n",
-            [
-                ("3:10: offers.resources: dictionary should have at least 1 item after validation, not 0"),
-            ],
-        ),
-        (
-            f"{REST}offers: {{resources: {{nvidia.com/gpu: 0}}}}\n",
-            ["3:38: offers.resources[nvidia.com/gpu]: input should be greater than or equal to 1"],
-        ),
-        (
-            f"{REST}offers: {{resources: {{nvidia.com/gpu: '8'}}}}\n",
-            ["3:38: offers.resources[nvidia.com/gpu]: expected a number, got a string"],
-        ),
-        (
-            "match: {nodeLabels: {pool: a}}\n" + OFFERS,
-            [
-                (
-                    "1:1: labelsAtCreation is required: pods are directed to new nodes by these labels; "
-                    "set them as in the autoscaler's template, or set canScale: false"
-                )
-            ],
-        ),
-        (
-            f"match: {{nodeLabels: {{pool: a}}}}\nlabelsAtCreation: {{kubernetes.io/hostname: a}}\n{OFFERS}",
-            [f"2:20: labelsAtCreation[kubernetes.io/hostname]: kubernetes.io/hostname{RESTRICTED}"],
-        ),
-        (
-            f"match: {{nodeLabels: {{pool: a}}}}\nlabelsAtCreation: {{'a b': a}}\n{OFFERS}",
-            [
-                "2:1: labelsAtCreation: expected keys such as example.com/team or team, got 'a b'",
-            ],
-        ),
-        (
-            f"{REST}taints: [{{key: nvidia.com/gpu, effect: NoRun}}]\n{OFFERS}",
-            ["3:40: taints[0].effect: expected one of NoSchedule, PreferNoSchedule, NoExecute, got 'NoRun'"],
-        ),
-        (
-            f"{REST}taints: [{{key: a b, value: c d, effect: NoExecute}}]\n{OFFERS}",
-            [
-                "3:16: taints[0].key: expected a taint key such as nvidia.com/gpu, got 'a b'",
-                f"3:28: taints[0].value: {VALUE}got 'c d'",
-            ],
-        ),
-    ],
-)
-def test_an_error_in_a_profile_has_its_location(document: str, expected: list[str]) -> None:
+@pytest.mark.parametrize(("document", "errors"), invalid_documents(INVALID / "node_profile.diff"))
+def test_an_error_in_a_profile_has_its_location(document: str, errors: list[str]) -> None:
     """Line and column in the document."""
-    assert expected == mistakes("NodeProfile", document)
+    assert errors == mistakes("NodeProfile", document)
 
 
 @pytest.mark.parametrize(
