@@ -26,8 +26,8 @@ _TYPES: Final = {
 class ObjectError(ValueError):
     """The object does not match its kind's schema. The fault of the client; an API server never sends it."""
 
-    def __init__(self, path: Path, expected: str, found: object) -> None:
-        super().__init__(f"{field_path(path) or 'object'}: expected {expected}, got {_TYPES[type(found)]}")
+    def __init__(self, path: Path, expected: str, value: object) -> None:
+        super().__init__(f"{field_path(path) or 'object'}: expected {expected}, got {_TYPES[type(value)]}")
 
 
 class Operation(TypedDict):
@@ -49,7 +49,8 @@ def pointer(path: Path) -> str:
 class Recorder:
     """Records edits of one JSON document and reads the document with the edits applied.
 
-    document: any JSON object, read only. edits: each value that was set or appended, with its path, in order.
+    document: any JSON object, read only.
+    edits: each value that was set or appended, with its path, in order.
     """
 
     __slots__ = ("_copied", "_document", "_made", "_view", "edits")

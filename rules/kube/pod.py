@@ -36,23 +36,20 @@ class ContainerKind(StrEnum):
 
 
 class OtherContainer(NamedTuple):
-    """A container outside `containers` and `initContainers`, as a custom resource may have.
-
-    raw: with the fields of a container, which it need not have in the object. resources: the name of its
-    resources in the object.
-    """
+    """A container outside `containers` and `initContainers`, as a custom resource may have."""
 
     path: Path
-    raw: Any
-    resources: str = "resources"
+    raw: Any  # with the field names of a container, which may differ from those in the object
+    resources: str = "resources"  # the name of this field in the object
 
 
 class Container:
     """One container of a pod, with the edits so far.
 
-    path: its path in the object. limits, requests: resource name to quantity as written; read only.
-    names: the resource names of its limits and requests, each once; a quantity of 0 requests nothing.
-    is_user: it names an extended resource, also with a quantity of 0.
+    path: its path in the object.
+    limits, requests: resource name to quantity as written; read only.
+    names: the different resource names of its limits and requests, without quantities of 0.
+    is_user: whether it names an extended resource, also with a quantity of 0.
     """
 
     __slots__ = (
@@ -103,7 +100,7 @@ class Container:
                 self._remove_zeros()
 
     def _remove_zeros(self) -> None:
-        """Remove the names of which the quantity is 0."""
+        """Remove the names whose quantity is 0."""
         limits, requests = self.limits, self.requests
         try:  # at once for most: texts that sort after this one start with another digit than 0
             if min(_NOT_ZERO, *limits.values(), *requests.values()) == _NOT_ZERO:
@@ -124,9 +121,9 @@ class Container:
         return any((resources.get(field) or {}).get(key) is not None for field in ("limits", "requests"))
 
     def request(self, key: str) -> Any:
-        """Return what is requested of a resource; if the request is absent, it is the limit.
+        """Return the requested quantity of a resource: the request, else the limit.
 
-        Of an extended resource the limit takes precedence: the API server denies another request.
+        For an extended resource the limit takes precedence: the API server denies a different request.
         """
         limit = self.limits.get(key)
         request = self.requests.get(key, limit)
@@ -200,7 +197,7 @@ class Container:
     def replace_variable(self, entry: dict[str, Any]) -> None:
         """Replace the entry of `env` that counts for its name."""
         replaced = self.variables[entry["name"]]
-        index = max(at for at, each in enumerate(self.env) if each is replaced)
+        index = max(at for at, candidate in enumerate(self.env) if candidate is replaced)
         self._variables = None
         self._recorder.set((*self.path, "env", index), entry)
 
@@ -208,10 +205,14 @@ class Container:
 class Pod:
     """A pod, a pod template or a pod spec: its containers, its metadata, and the edits so far.
 
-    path: its path in the object; empty for a Pod. users: the containers that name an extended resource before
-    any edit; its name has a domain, `cpu` has none. claimers: those that use a claim. A pod spec without a
-    template contains its labels and annotations, or its metadata. others: more containers; the pod is partial
-    if it has any: a controller adds what it lacks. Raises ObjectError for a malformed pod.
+    A pod spec without a template contains its labels and annotations, or its metadata.
+
+    path: its path in the object; empty for a Pod.
+    users: the containers that name an extended resource before any edit.
+    claimers: the containers that use a ResourceClaim.
+    others: containers outside the usual lists; with any, the pod is partial: a controller adds the rest.
+
+    Raises ObjectError for a malformed pod.
     """
 
     __slots__ = (
@@ -278,7 +279,7 @@ class Pod:
 
     @property
     def kind_of_object(self) -> str:
-        """The kind of the object that the pod is in, as it says itself; empty if it does not."""
+        """The `kind` of the object that contains the pod; empty if absent."""
         kind = self.recorder.get(("kind",))
         return kind if isinstance(kind, str) else ""
 
@@ -377,17 +378,17 @@ _SHELL_REFERENCE = re.compile(r"\$\{?([A-Za-z_][A-Za-z0-9_]*)")
 
 
 class Environment(NamedTuple):
-    """Variables whose values are known, and the names of those whose values are not (valueFrom)."""
+    """Environment variables of a container."""
 
-    known: Mapping[str, str]
-    unknown: frozenset[str] = frozenset()
+    known: Mapping[str, str]  # values by name
+    unknown: frozenset[str] = frozenset()  # names of variables without a known value, such as valueFrom
 
 
 def environment(entries: Iterable[Any], budget: Budget | None = None) -> Environment:
     """Return the variables of the entries of `env`; the last entry of a name is used.
 
-    A value that refers to an unknown variable is unknown itself, and so is one that is too long to start a
-    program. Malformed entries are skipped: the API server denies them. Raises OverBudgetError.
+    A value is unknown if it refers to an unknown variable, or is too long to start a program. Malformed
+    entries are skipped: the API server denies them. Raises OverBudgetError.
     """
     budget, room = budget or Budget(), LONGEST
     known: dict[str, str] = {}
@@ -426,12 +427,12 @@ class Literals:
         return len(self._entries)
 
     def get(self, name: str) -> str | None:
-        """Return the value of one variable, without a look at the values of the others."""
+        """Return the value of one variable; other values are not read."""
         entry = self._entries.get(name)
         return None if entry is None else _literal(entry)
 
     def items(self) -> Iterator[tuple[str, str]]:
-        """Yield all of them, with their names."""
+        """Yield name and value of each variable."""
         for name, entry in self._entries.items():
             if (value := _literal(entry)) is not None:
                 yield name, value
@@ -476,12 +477,12 @@ def expand(
 
 def references(texts: Iterable[str]) -> set[str]:
     """Return the names of variables that texts refer to: `$(NAME)`, and a shell's `$NAME` or `${NAME…}`."""
-    found: set[str] = set()
+    names: set[str] = set()
     for text in texts:
         if "$" in text:
-            found.update(match[2] for match in _REFERENCE.finditer(text) if match[2])
-            found.update(_SHELL_REFERENCE.findall(text))
-    return found
+            names.update(match[2] for match in _REFERENCE.finditer(text) if match[2])
+            names.update(_SHELL_REFERENCE.findall(text))
+    return names
 
 
 def _resolves(text: str, known: Mapping[str, str]) -> bool:

@@ -62,7 +62,7 @@ def _parse(text: str) -> int | Decimal:
 
 
 def is_zero(value: object) -> bool:
-    """Return whether a quantity is 0; what is no quantity is not."""
+    """Return whether a value is a quantity of 0."""
     try:
         return parse_quantity(value) == 0
     except QuantityError:
@@ -72,9 +72,8 @@ def is_zero(value: object) -> bool:
 def parse_quantity(value: object) -> int | Decimal:
     """Return the number of a quantity: an int if it is whole, else a Decimal.
 
-    value: a string (`"8Gi"`), around which blanks do not count as in the API server's JSON, or a number of a
-    JSON or YAML file. Values compare as numbers, so
-    `parse_quantity("1k") == parse_quantity("1e3") == 1000`.
+    value: a string (`"8Gi"`), without regard to blanks around it as in the API server's JSON, or a number.
+    Values compare as numbers: `parse_quantity("1k") == parse_quantity("1e3") == 1000`.
     Raises QuantityError for anything else.
     """
     if isinstance(value, str):

@@ -32,17 +32,17 @@ _DEVICE_CLASS: Final = "deviceclass.resource.kubernetes.io/"
 
 
 class LimitDefaults(NamedTuple):
-    """The quantities that a LimitRange gives containers without their own: by resource, as written."""
+    """The default quantities of containers in a LimitRange, by resource, as written."""
 
     limits: Mapping[str, Any]
     requests: Mapping[str, Any]
 
 
 class PodUsage(NamedTuple):
-    """What one pod uses of quotas. unset: by resource that a quota may require, the containers without it."""
+    """What one pod uses of quotas."""
 
     amounts: Amounts
-    unset: Mapping[str, tuple[str, ...]]
+    unset: Mapping[str, tuple[str, ...]]  # by resource that a quota may require, the containers without it
 
 
 class Scope(NamedTuple):
@@ -55,30 +55,30 @@ class Scope(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ResourceQuota:
-    """A quota of a namespace. used: now, by the quota controller; empty for one that is not created yet."""
+    """A quota of a namespace."""
 
     namespace: str
     name: str
     hard: Amounts
-    used: Amounts
+    used: Amounts  # from the status; empty if the quota is not created yet
     scopes: tuple[Scope, ...] = ()
 
     @classmethod
     def of(cls, document: Mapping[str, Any], namespace: str) -> ResourceQuota:
-        """Return the quota in an object as JSON; what is malformed limits nothing.
+        """Return the quota in an object as JSON; a malformed field limits nothing.
 
-        namespace: if the object has none.
+        namespace: the default if the object has none.
         """
         metadata, spec, status = (_object(document.get(key)) for key in ("metadata", "spec", "status"))
         terms = _object(spec.get("scopeSelector")).get("matchExpressions")
         scopes = [Scope(name) for name in _list(spec.get("scopes")) if isinstance(name, str)]
         scopes += [
             Scope(
-                str(each.get("scopeName")),
-                str(each.get("operator")),
-                tuple(map(str, _list(each.get("values")))),
+                str(term.get("scopeName")),
+                str(term.get("operator")),
+                tuple(map(str, _list(term.get("values")))),
             )
-            for each in _objects(terms)
+            for term in _objects(terms)
         ]
         return cls(
             str(metadata.get("namespace") or namespace),
@@ -97,28 +97,28 @@ class ResourceQuota:
 
         None if that is unknown: its scope is not known here, or a default priority class may decide.
         """
-        found = [_in_scope(scope, spec) for scope in self.scopes]
-        return False if False in found else None if None in found else True
+        counted = [_in_scope(scope, spec) for scope in self.scopes]
+        return False if False in counted else None if None in counted else True
 
 
 def limit_defaults(document: Mapping[str, Any]) -> LimitDefaults:
     """Return the defaults of containers in a LimitRange as JSON."""
     limits: dict[str, Any] = {}
     requests: dict[str, Any] = {}
-    for each in _objects(_object(document.get("spec")).get("limits")):
-        if each.get("type") == "Container":
-            default = {**_object(each.get("max")), **_object(each.get("default"))}
+    for limit in _objects(_object(document.get("spec")).get("limits")):
+        if limit.get("type") == "Container":
+            default = {**_object(limit.get("max")), **_object(limit.get("default"))}
             limits |= default
-            requests |= {**_object(each.get("min")), **default, **_object(each.get("defaultRequest"))}
+            requests |= {**_object(limit.get("min")), **default, **_object(limit.get("defaultRequest"))}
     return LimitDefaults(limits, requests)
 
 
 def with_defaults(
     pod: Mapping[str, Any], defaults: Iterable[LimitDefaults]
 ) -> tuple[Mapping[str, Any], tuple[str, ...]]:
-    """Return a Pod with the defaults of LimitRanges, as the API server sets them before it calls webhooks.
+    """Return a Pod with the defaults of LimitRanges, and the extended resources that they added.
 
-    And the extended resources that its containers have by them. A written limit is the request, too.
+    The API server sets them before it calls webhooks. A written limit is also the request.
     Source: https://github.com/kubernetes/kubernetes/tree/master/plugin/pkg/admission/limitranger
     """
     given, spec = list(defaults), _object(pod.get("spec"))
@@ -126,31 +126,34 @@ def with_defaults(
     lists: dict[str, list[Any]] = {}
     for field in ("containers", "initContainers"):
         if isinstance(entries := spec.get(field), list):
-            lists[field] = [_with_defaults(each, given, added) for each in entries]
+            lists[field] = [_with_defaults(container, given, added) for container in entries]
     document = {**pod, "spec": {**spec, **lists}} if given and lists else pod
     return document, tuple(name for name in added if "/" in name)
 
 
 def _with_defaults(container: Any, defaults: Sequence[LimitDefaults], added: dict[str, None]) -> Any:
-    """Return a container with defaults; the names of what it had no quantity of are put into added."""
+    """Return a container with defaults; adds the names of resources without a written quantity to `added`."""
     if not isinstance(container, dict):
         return container
     resources = _object(container.get("resources"))
     limits, requests = dict(_object(resources.get("limits"))), dict(_requested(resources))
     written = dict.fromkeys(requests)
-    for each in defaults:
-        limits = {**each.limits, **limits}
-        requests = {**each.requests, **requests}
+    for limit_range in defaults:
+        limits = {**limit_range.limits, **limits}
+        requests = {**limit_range.requests, **requests}
     added |= {name: None for name in {**limits, **requests} if name not in written}
-    found = {name: each for name, each in (("limits", limits), ("requests", requests)) if each}
-    return {**container, "resources": {**resources, **found}} if found else container
+    if limits:
+        resources = {**resources, "limits": limits}
+    if requests:
+        resources = {**resources, "requests": requests}
+    return {**container, "resources": resources} if limits or requests else container
 
 
 def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) -> PodUsage:
     """Return what a pod uses of quotas. spec: its spec as JSON. defaults: of the namespace's LimitRanges."""
     given = list(defaults)
-    requests = _of_pod(spec, lambda each: _requests(each, given))
-    limits = _of_pod(spec, lambda each: _limits(each, given), limits=True)
+    requests = _of_pod(spec, lambda container: _requests(container, given))
+    limits = _of_pod(spec, lambda container: _limits(container, given), limits=True)
     amounts: dict[str, Amount] = dict.fromkeys(_PODS, 1)
     amounts |= {name: amount for name, amount in requests.items() if name.startswith(_BOTH_NAMES)}
     amounts |= {f"{_REQUESTS}{name}": amount for name, amount in requests.items() if _is_counted(name)}
@@ -162,7 +165,7 @@ def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) ->
             name = resource.rpartition(".")[2]
             read = _limits if resource.startswith(_LIMITS) else _requests
             unset[resource] = tuple(
-                str(each.get("name")) for each in containers if name not in read(each, given)
+                str(container.get("name")) for container in containers if name not in read(container, given)
             )
     return PodUsage(amounts, unset)
 
@@ -175,15 +178,15 @@ def _is_counted(name: str) -> bool:
 def _of_pod(
     spec: Mapping[str, Any], read: Callable[[Mapping[str, Any]], Amounts], *, limits: bool = False
 ) -> Amounts:
-    """Return the sum of the containers, or more if init containers need more; sidecars run beside both."""
+    """Return the sum of the containers, or more if init containers need more; sidecars run with both."""
     total: Amounts = {}
-    for each in _objects(spec.get("containers")):
-        total = _sum(total, read(each))
+    for container in _objects(spec.get("containers")):
+        total = _sum(total, read(container))
     sidecars: Amounts = {}
     largest: Amounts = {}
-    for each in _objects(spec.get("initContainers")):
-        own = read(each)
-        if each.get("restartPolicy") == _ALWAYS:
+    for container in _objects(spec.get("initContainers")):
+        own = read(container)
+        if container.get("restartPolicy") == _ALWAYS:
             total, sidecars = _sum(total, own), _sum(sidecars, own)
             own = {}
         largest = _maximum(largest, _sum(own, sidecars))
@@ -196,8 +199,8 @@ def _of_pod(
 
 def _requests(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
     written = _requested(_object(container.get("resources")))
-    for each in defaults:
-        written = {**each.requests, **written}
+    for limit_range in defaults:
+        written = {**limit_range.requests, **written}
     return _amounts(written)
 
 
@@ -208,8 +211,8 @@ def _requested(resources: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _limits(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
     written = _object(_object(container.get("resources")).get("limits"))
-    for each in defaults:
-        written = {**each.limits, **written}
+    for limit_range in defaults:
+        written = {**limit_range.limits, **written}
     return _amounts(written)
 
 
@@ -246,8 +249,8 @@ def _has_priority_class(scope: Scope, name: object) -> bool | None:
 def _is_best_effort(spec: Mapping[str, Any]) -> bool:
     """Return whether no container has CPU or memory, by request or limit."""
     owners = [spec, *_objects(spec.get("containers")), *_objects(spec.get("initContainers"))]
-    found = (_amounts(_requested(_object(each.get("resources")))) for each in owners)
-    return not any(amounts.get(name) for amounts in found for name in _COMPUTE)
+    amounts_of_each = (_amounts(_requested(_object(owner.get("resources")))) for owner in owners)
+    return not any(amounts.get(name) for amounts in amounts_of_each for name in _COMPUTE)
 
 
 def _has_cross_namespace_affinity(affinity: Mapping[str, Any]) -> bool:
@@ -255,8 +258,8 @@ def _has_cross_namespace_affinity(affinity: Mapping[str, Any]) -> bool:
         rules = _object(affinity.get(kind))
         terms = _objects(rules.get("requiredDuringSchedulingIgnoredDuringExecution"))
         weighted = _objects(rules.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        terms = [*terms, *(_object(each.get("podAffinityTerm")) for each in weighted)]
-        if any(each.get("namespaces") or each.get("namespaceSelector") is not None for each in terms):
+        terms = [*terms, *(_object(term.get("podAffinityTerm")) for term in weighted)]
+        if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False
 
@@ -280,14 +283,14 @@ def _maximum(one: Amounts, other: Amounts) -> Amounts:
 
 
 def _amounts(written: Mapping[str, Any]) -> Amounts:
-    """Return the quantities that can be read; the API server rejects an object with others."""
-    found: dict[str, Amount] = {}
+    """Return the valid quantities; the API server rejects an object with others."""
+    amounts: dict[str, Amount] = {}
     for name, value in written.items():
         try:
-            found[name] = parse_quantity(value)
+            amounts[name] = parse_quantity(value)
         except QuantityError:
             continue
-    return found
+    return amounts
 
 
 def _object(value: object) -> Mapping[str, Any]:
@@ -299,4 +302,4 @@ def _list(value: object) -> list[Any]:
 
 
 def _objects(value: object) -> list[Mapping[str, Any]]:
-    return [each for each in _list(value) if isinstance(each, dict)]
+    return [item for item in _list(value) if isinstance(item, dict)]

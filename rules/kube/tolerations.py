@@ -30,11 +30,11 @@ class Taint(NamedTuple):
 
 
 def read_taints(document: object) -> Iterator[Taint]:
-    """Yield the taints of a list of them as JSON; what is not a taint is left out."""
-    for each in document if isinstance(document, list | tuple) else ():
-        if not isinstance(each, Mapping):
+    """Yield the taints of a list as JSON; other values are left out."""
+    for taint in document if isinstance(document, list | tuple) else ():
+        if not isinstance(taint, Mapping):
             continue
-        key, value, effect = each.get("key"), each.get("value") or "", each.get("effect")
+        key, value, effect = taint.get("key"), taint.get("value") or "", taint.get("effect")
         if isinstance(key, str) and isinstance(value, str) and isinstance(effect, str):
             yield Taint(key, value, effect)
 
@@ -43,7 +43,7 @@ def tolerates(tolerations: object, taints: Iterable[Taint]) -> bool:
     """Return whether a pod with these tolerations (as JSON) can be scheduled on a node with these taints."""
     given = tolerations if isinstance(tolerations, list) else []
     return all(
-        any(isinstance(each, Mapping) and _matches(each, taint) for each in given)
+        any(isinstance(toleration, Mapping) and _matches(toleration, taint) for toleration in given)
         for taint in taints
         if taint.keeps_out
     )

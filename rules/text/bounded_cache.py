@@ -17,10 +17,13 @@ _UNBOUNDED: Final = 2**62
 
 
 def bounded_cache(find: Callable[[K], T], entries: int, fits: Callable[[K], bool]) -> Callable[[K], T]:
-    """Return `find` with a cache of so many results; a full cache is cleared.
+    """Return `find` with a cache, which is cleared when it is full. Thread-safe.
 
+    A hit takes as long as in a dict.
+
+    entries: the maximum number of results.
     fits: whether an argument is small enough to be cached. Arguments of a well-behaved cluster are small and
-    repeat; those of a malicious pod can have megabytes. A hit takes as long as in a dict. Thread-safe.
+        repeat; a malicious pod can have arguments of megabytes.
     """
     return _Cache(find, entries, fits).__getitem__
 
@@ -44,12 +47,12 @@ class _Cache(dict[K, T], Generic[K, T]):
         self._fits = fits
 
     def __missing__(self, key: K) -> T:
-        found = self._find(key)
+        value = self._find(key)
         if self._fits(key):
             if len(self) >= self._entries:
                 self.clear()
-            self[key] = found
-        return found
+            self[key] = value
+        return value
 
 
 # A step is about a microsecond of one core. An object takes half a second of the webhook's five at most, and
@@ -64,28 +67,29 @@ _TOO_MUCH: Final = Message(
 
 
 class OverBudgetError(ValueError):
-    """An object takes more time than it may. The fault of its author. text: the bound, and what to do."""
+    """An object takes more time than it may. The fault of its author."""
 
     def __init__(self, text: Message) -> None:
         super().__init__(text.en)
-        self.text = text
+        self.text = text  # the bound, and what to do
 
 
 class Budget:
-    """Steps that an object may take. spent: so far. Steps are counted before they are done.
+    """A limit on the steps that one object may take; they are counted before they are done.
 
-    most: how many. text: what is said of an object that takes more.
+    limit: the maximum number of steps.
+    text: the message about an object that takes more.
     """
 
-    __slots__ = ("_most", "_text", "spent")
+    __slots__ = ("_limit", "_text", "spent")
 
-    def __init__(self, most: int = MOST_STEPS, text: Message = _TOO_MUCH) -> None:
-        self._most = most
+    def __init__(self, limit: int = MOST_STEPS, text: Message = _TOO_MUCH) -> None:
+        self._limit = limit
         self._text = text
-        self.spent = 0
+        self.spent = 0  # steps so far
 
     def spend(self, steps: int) -> None:
-        """Take steps from it. Raises OverBudgetError if they are more than are left."""
+        """Count steps. Raises OverBudgetError if the limit is exceeded."""
         self.spent += steps
-        if self.spent > self._most:
+        if self.spent > self._limit:
             raise OverBudgetError(self._text)

@@ -14,7 +14,7 @@ _LONG: Final = 64 * 2**10
 
 @contextmanager
 def gc_paused(length: int) -> Iterator[None]:
-    """Pause the collector for a long text. Of two threads, the first to end ends it for both: harmless."""
+    """Pause the collector for a long text. With two threads, the first to end resumes it: harmless."""
     if length <= _LONG:
         yield
         return

@@ -46,7 +46,7 @@ def overlap(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
     left, right = glob_tokens(one), glob_tokens(other)
     if max(len(left), len(right)) > _LONGEST:
         return True
-    seen, todo = set(), [(0, 0)]  # tokens of each that match the same text
+    seen, todo = set(), [(0, 0)]  # numbers of tokens, of both globs, that match the same text
     while todo:
         at, to = place = todo.pop()
         if place in seen:

@@ -11,7 +11,7 @@ from unicodedata import east_asian_width
 
 from rules.text.printable import printable
 
-# The Chinese template of each English one. Those in which only the values are words have none.
+# The Chinese template of each English one. A template without words has none.
 CATALOGUE: Final = Path(__file__).with_name("zh.yaml")
 
 
@@ -44,7 +44,7 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
             return hash((self[0], *[value for value in self[1].values() if isinstance(value, str)]))
 
     def having(self, **values: Any) -> Self:
-        """Return the message with values, or with more of them."""
+        """Return the message with further values."""
         template, present, *others = self
         return tuple.__new__(type(self), (template, present | values, *others))
 
@@ -79,7 +79,7 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
 
 
 class Text(Message):
-    """A text of a rule or table, which has both languages itself; an empty one is as the other."""
+    """A text of a rule or table in both languages; if one is empty, the other is shown."""
 
     def __new__(cls, en: str = "", zh: str = "") -> Self:
         """Return the text."""
@@ -114,7 +114,7 @@ class Joined(Message):
 
     def _formatted(self, language: Language) -> str:
         items = self[1]["items"]
-        shown = [each.in_language(language) if isinstance(each, Message) else str(each) for each in items]
+        shown = [item.in_language(language) if isinstance(item, Message) else str(item) for item in items]
         return self._template(language).join(shown)
 
 

@@ -1,6 +1,6 @@
 """The known name that a misspelt one may be meant to be, searched for within a bound.
 
-To compare two similar names takes up to 0.1 ms, so that no object may have thousands of its names compared.
+To compare two similar names takes up to 0.1 ms, too long for thousands of names of one object.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class Comparisons:
 def similarity(name: str, known: str, least: float) -> float:
     """Return the similarity of two names, 0 to 1, without regard to case; 0 if it is less than `least`."""
     matcher = SequenceMatcher(None, name.lower(), known.lower())
-    for ratio in (matcher.real_quick_ratio, matcher.quick_ratio):  # upper bounds that take less time
-        if ratio() < least:
+    for upper_bound in (matcher.real_quick_ratio, matcher.quick_ratio):  # take less time
+        if upper_bound() < least:
             return 0.0
-    found = matcher.ratio()
-    return found if found >= least else 0.0
+    ratio = matcher.ratio()
+    return ratio if ratio >= least else 0.0

@@ -60,18 +60,18 @@ def _is_deeper(value: Any, depth: int) -> bool:
             return False
         level = [
             member
-            for each in level
-            for member in (each.values() if isinstance(each, dict) else each)
+            for container in level
+            for member in (container.values() if isinstance(container, dict) else container)
             if isinstance(member, dict | list)
         ]
     return bool(level)
 
 
 def _object(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(members)
-    if len(found) != len(members):
+    value = dict(members)
+    if len(value) != len(members):
         raise ValueError("duplicate key")
-    return found
+    return value
 
 
 def _float(text: str) -> float | str:
@@ -143,22 +143,17 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """One document of a text: its value, and the location of each path.
-
-    lines: the lines of the text, empty for JSON. duplicates: the first duplicate keys of objects; the last
-    value of a key is used. tree: returns the node tree; a large JSON document's has the root only.
-    line, column: where the document begins in the file, counted from 0; -1 for an object without a text.
-    within: the key of the string in such an object that contains the document.
-    """
+    """One document of a text: its value, and the location of each path."""
 
     value: Any
     file: str
-    lines: tuple[str, ...]
-    duplicates: tuple[SourceError, ...]
-    tree: Callable[[], yaml.Node]
+    lines: tuple[str, ...]  # of the text; empty for JSON
+    duplicates: tuple[SourceError, ...]  # the first duplicate keys; the last value of a key is used
+    tree: Callable[[], yaml.Node]  # returns the node tree; only its root for a large JSON document
+    # Where the document begins in the file, counted from 0; -1 for an object without a text.
     line: int = 0
     column: int = 0
-    within: str = ""
+    within: str = ""  # the key of the string that contains the document, in an object without a text
 
     def locate(self, path: Path = (), *, key: bool = False) -> Location:
         """Return the location of the value at the path, or of its key; if absent, of the nearest parent."""
@@ -184,9 +179,9 @@ class Document:
     def embedded(self, path: Path) -> Document:
         """Return the document in the string at the path, such as `data["rule.yaml"]` of a ConfigMap.
 
-        Locations are those in the outer text if the string is a literal block (`|`); those in the string if
-        it has several lines and the outer document is an object; else the location of the string. Raises
-        SourceError.
+        Locations are in the outer text if the string is a literal block (`|`), and in the string if it has
+        several lines and the outer document has no text. Otherwise they are the location of the string.
+        Raises SourceError.
         """
         text = self.value
         for step in path:
@@ -205,11 +200,11 @@ class Document:
             return Location(self.file, inner.line + above, inner.column + indent) if block else own
 
         documents = []
-        for found in read(text, self.file):
-            if isinstance(found, SourceError):
-                raise SourceError(place(found.location), found.message)
-            if found.value is not None:
-                documents.append(found)
+        for document in read(text, self.file):
+            if isinstance(document, SourceError):
+                raise SourceError(place(document.location), document.message)
+            if document.value is not None:
+                documents.append(document)
         if len(documents) != 1:
             raise SourceError(own, f"expected one YAML document, got {len(documents) or 'none'}")
         (inner,) = documents
@@ -238,7 +233,7 @@ def read(text: str | Mapping[str, Any], file: str) -> Iterator[Document | Source
     """Yield each document of a text, or its error; JSON is YAML. An object of a cluster is one document.
 
     An empty document has the value None. As in kubectl, the text is split at lines of `---` first, so that an
-    error in one document does not hide another. Of a text with more than MAX_DOCUMENTS none is read.
+    error in one document does not hide another. A text with more than MAX_DOCUMENTS yields one error.
     """
     if not isinstance(text, str):
         yield Document(text, file, (), (), lambda: _NOWHERE, line=-1, column=-1)
@@ -296,7 +291,7 @@ def _read(lines: list[str], file: str) -> Iterator[Document]:
 
 
 def _tree(text: str, index: int, root: yaml.Node) -> Callable[[], yaml.Node]:
-    """Return a function that returns the tree of a document, which composes that of a long text again."""
+    """Return a function that returns the node tree of a document; a long text is composed again."""
     if len(text) <= _LONG:
         return lambda: root
     return cache(lambda: next(islice(yaml.compose_all(text, Loader=_Loader), index, None)))
@@ -317,9 +312,9 @@ def _place(file: str, mark: Any) -> Location:
 
 def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
     *above, line = f"{text[:position]} ".splitlines()
-    found = text[position]
-    what = _NOT_UTF8 if "\udc80" <= found <= "\udcff" else f"{reason} (#x{ord(found):04x})"
-    return SourceError(Location(file, len(above) + 1, len(line)), what)
+    character = text[position]
+    problem = _NOT_UTF8 if "\udc80" <= character <= "\udcff" else f"{reason} (#x{ord(character):04x})"
+    return SourceError(Location(file, len(above) + 1, len(line)), problem)
 
 
 def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
@@ -368,7 +363,7 @@ class _Loader(_Library):
 
 
 class _Values:
-    """Converts a node tree into at most `limit` values; what aliases share is converted again."""
+    """Converts a node tree into at most `limit` values; each alias is converted again."""
 
     def __init__(self, file: str, limit: int) -> None:
         self._file, self._limit = file, limit
@@ -437,9 +432,9 @@ def _number(text: str, read_number: Callable[[str], float]) -> float | str:
 
 
 def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | None:
-    """Return the (key, value) nodes of a member: the last one of that name, or the first merged one.
+    """Return the (key, value) nodes of a member: the last of that name, else the first merged one, else None.
 
-    None if it is in none of the first _MAX_MERGED objects that are merged.
+    At most _MAX_MERGED merged objects are searched.
     """
     if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
         return node.value[step], node.value[step]
@@ -453,8 +448,10 @@ def _child(node: yaml.Node, step: str | int) -> tuple[yaml.Node, yaml.Node] | No
             if key.value == str(step):
                 return key, value
         merged = [value for key, value in node.value if key.tag == _MERGE]
-        of_lists = [each.value if isinstance(each, yaml.SequenceNode) else [each] for each in merged]
-        todo += [each for found in reversed(of_lists) for each in reversed(found)]
+        of_lists = [
+            mapping.value if isinstance(mapping, yaml.SequenceNode) else [mapping] for mapping in merged
+        ]
+        todo += [mapping for mappings in reversed(of_lists) for mapping in reversed(mappings)]
     return None
 
 
@@ -465,15 +462,12 @@ def _margin(lines: Iterable[str]) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A location in a rule file; line and column count from 1, 0 if unknown.
-
-    within: the key of a string in which line and column count, if the string is in no file.
-    """
+    """A location in a rule file; line and column count from 1, 0 if unknown."""
 
     file: str
     line: int = 0
     column: int = 0
-    within: str = ""
+    within: str = ""  # the key of the string in which line and column count, if it is in no file
 
     def __str__(self) -> str:
         numbers = [str(number) for number in (self.line, self.column) if number]
