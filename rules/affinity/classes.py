@@ -24,15 +24,13 @@ _NONE: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 class Split(NamedTuple):
-    """Nodes that fit and those that do not, as bit sets of an inventory.
-
-    vanished: labels that some nodes, a bit set, lack at present, although the inventory has them.
-    """
+    """Nodes that fit and nodes that do not, as bit sets of an inventory."""
 
     inventory: Inventory
     fit: int
     unfit: int
-    vanished: tuple[Collection[str], int] = ((), 0)
+    # Labels that the inventory remembers, and the nodes (a bit set) that lost them.
+    lost: tuple[Collection[str], int] = ((), 0)
 
 
 def distinguishing(
@@ -43,9 +41,10 @@ def distinguishing(
 ) -> Clause:
     """Return terms that all fitting nodes match, and no others as far as these labels distinguish them.
 
-    facts: the labels of each; the first ones are left out first. Of the parts of a version, the last comes
-    first, and means nothing without those behind it. needed: labels that are never left out. rising: those of
-    numbers of which any greater one fits, too, each with the least that is known to fit.
+    facts: the labels of each fact, in the order in which they are left out. The parts of a version are listed
+        from the last to the first, as a minor version means nothing without its major.
+    needed: labels that are never left out.
+    rising: labels with a number of which any greater one fits too, with the least that is known to fit.
     """
     keys = [key for fact in facts for key in fact]
     left, terms = nodes.fit, []
@@ -63,12 +62,12 @@ def distinguishing(
 def _term(nodes: Split, node: int, facts: Sequence[Sequence[str]], needed: Collection[str]) -> Term:
     """Return the expressions on the labels of a node that are needed to exclude the nodes that do not fit."""
     expressions = [[_expression(nodes, node, key) for key in fact] for fact in facts]
-    having = [matched_by(nodes.inventory, each) for fact in expressions for each in fact]
+    matching_nodes = [matched_by(nodes.inventory, expression) for fact in expressions for expression in fact]
     everything = nodes.inventory.everything
-    *after, all_of_them = accumulate(reversed(having), and_, initial=everything)
+    *after, all_of_them = accumulate(reversed(matching_nodes), and_, initial=everything)
     inevitable = all_of_them & nodes.unfit
     matching, term = everything, []
-    of_labels = zip(having, reversed(after), strict=True)
+    of_labels = zip(matching_nodes, reversed(after), strict=True)
     for fact in expressions:
         begun = False
         for expression, (own, others) in zip(fact, of_labels):  # noqa: B905
@@ -80,8 +79,8 @@ def _term(nodes: Split, node: int, facts: Sequence[Sequence[str]], needed: Colle
 
 
 def _expression(nodes: Split, node: int, key: str) -> MatchExpression:
-    """Return the expression that a label is as on a node: its value, or that it does not exist."""
-    keys, without = nodes.vanished
+    """Return the expression that a label has the value of a node, or does not exist if the node lacks it."""
+    keys, without = nodes.lost
     if not (key in keys and node & without) and node & nodes.inventory.labels.having(key):
         value = next(value for value, having in nodes.inventory.labels.values(key) if having & node)
         return MatchExpression(EXPRESSIONS, key, "In", (str(value),))
@@ -89,44 +88,51 @@ def _expression(nodes: Split, node: int, key: str) -> MatchExpression:
 
 
 def _merged(terms: Iterable[Term], keys: Iterable[str]) -> list[Term]:
-    """Return terms of which those that differ only in the values of one label are one."""
+    """Return the terms; those that differ only in the values of one label become one."""
     merged = list(dict.fromkeys(terms))
     for key in keys if len(merged) > 1 else ():
         values_of: defaultdict[Term, dict[str, None]] = defaultdict(dict)
         for term in merged:
-            values = next((each.values for each in term if each.key == key and each.values), ())
-            placeholder = tuple(each._replace(values=()) if each.key == key else each for each in term)
-            values_of[placeholder].update(dict.fromkeys(values))
-        merged = [
-            tuple(each._replace(values=tuple(sorted(values))) if each.key == key else each for each in term)
-            for term, values in values_of.items()
-        ]
+            values = next(
+                (expression.values for expression in term if expression.key == key and expression.values), ()
+            )
+            values_of[_with_values(term, key, ())].update(dict.fromkeys(values))
+        merged = [_with_values(term, key, tuple(sorted(values))) for term, values in values_of.items()]
     return merged
 
 
+def _with_values(term: Term, key: str, values: tuple[str, ...]) -> Term:
+    """Return a term with other values in the expressions on a label."""
+    return tuple(
+        expression._replace(values=values) if expression.key == key else expression for expression in term
+    )
+
+
 def _around(terms: Iterable[Term]) -> Term:
-    """Return a term that matches all nodes that one of some terms matches."""
+    """Return one term that matches all nodes that any of the terms matches."""
     values_of: defaultdict[str, list[tuple[str, ...]]] = defaultdict(list)
     number = 0
     for number, term in enumerate(terms, start=1):  # noqa: B007
         for expression in term:
             values_of[expression.key].append(expression.values)
     return tuple(
-        MatchExpression(EXPRESSIONS, key, "In", tuple(sorted({value for one in values for value in one})))
+        MatchExpression(
+            EXPRESSIONS, key, "In", tuple(sorted({value for of_term in values for value in of_term}))
+        )
         for key, values in values_of.items()
         if len(values) == number and all(values)
     )
 
 
 def _open(nodes: Split, term: Term, rising: Mapping[str, int]) -> Term:
-    """Return a term with `Gt` instead of a list of numbers, where it admits no further node that is unfit."""
+    """Return a term with `Gt` instead of a list of numbers, if that admits no further unfit node."""
     for at, expression in enumerate(term):
         numbers = [parse_int64(value) for value in expression.values] if expression.key in rising else []
         least = min([number for number in numbers if number is not None], default=0)
         if least > 0 and None not in numbers:
             above = expression._replace(operator="Gt", values=(str(min(least, rising[expression.key]) - 1),))
             opened = (*term[:at], above, *term[at + 1 :])
-            before, after = (admitted(nodes.inventory, (each,)) for each in (term, opened))
+            before, after = (admitted(nodes.inventory, (candidate,)) for candidate in (term, opened))
             if not nodes.unfit & after & ~before:
                 term = opened
     return term

@@ -1,4 +1,4 @@
-"""Required node affinity where devices of DRA report what labels do not, or report otherwise."""
+"""Required node affinity if devices of DRA report facts that labels do not report, or contradict."""
 
 from __future__ import annotations
 
@@ -11,16 +11,18 @@ from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
 from rules.nodes.pools.document import may_be_required
 
-# Values of one label that are looked at, and of all labels that are listed in a term: a label that names each
-# node would make a long list, and Karpenter ignores a pod that selects a host.
+# Maximum values of a label that a term may list: a label that names each node would make a long list, and
+# Karpenter ignores a pod that selects a host.
 _MOST_VALUES: Final = 64
 
 
 def with_devices(requirement: Requirement, fit: int, unfit: int, inventory: Inventory) -> Requirement:
-    """Return a requirement that admits the nodes that fit and none that does not, as far as labels can.
+    """Return a requirement that admits all fitting nodes and no others, as far as labels distinguish them.
 
-    requirement: by the labels that report facts. fit, unfit: the candidates, as bit sets. If no labels
-    distinguish them, nothing is required: some pods may then come to a node that does not fit.
+    If no labels distinguish them, nothing is required: a pod may then be scheduled on an unfit node.
+
+    requirement: by the labels that report facts.
+    fit, unfit: the candidates, as bit sets.
     """
     by_labels = inventory.everything
     for clause in requirement.clauses:
@@ -35,11 +37,11 @@ def with_devices(requirement: Requirement, fit: int, unfit: int, inventory: Inve
 
 
 def _distinguishing(fit: int, unfit: int, inventory: Inventory) -> Clause:
-    """Return terms that admit these nodes and none of the others; nothing if no labels do."""
+    """Return terms that admit the fitting nodes and no unfit ones; nothing if no labels distinguish them."""
     terms: list[tuple[MatchExpression, ...]] = []
     for key in _keys(inventory):
-        looked_at = islice(inventory.labels.values(key), _MOST_VALUES + 1)
-        values = {str(text): nodes for text, nodes in looked_at}
+        first_values = islice(inventory.labels.values(key), _MOST_VALUES + 1)
+        values = {str(text): nodes for text, nodes in first_values}
         if len(values) > _MOST_VALUES:
             continue
         only = sorted(text for text, nodes in values.items() if nodes & fit and not nodes & unfit)
@@ -53,13 +55,13 @@ def _distinguishing(fit: int, unfit: int, inventory: Inventory) -> Clause:
 
 
 def _keys(inventory: Inventory) -> list[str]:
-    """Return labels that say what a node is: of its GPU, its type, its pool; then those of the users' own."""
+    """Return labels of a node's kind: GPU, instance type and pool first, then other labels of groups."""
     first = [*LabelNames().product, INSTANCE_TYPE, *autoscaler_labels()]
     others = sorted(key for key in inventory.labels if key not in first and _is_of_a_group(key))
     return [key for key in first if inventory.labels.having(key)] + others
 
 
 def _is_of_a_group(key: str) -> bool:
-    """Return whether a label may say of what group a node is, without Karpenter ignoring pods that use it."""
+    """Return whether a label may name a group of nodes; Karpenter must not ignore pods that require it."""
     on_each = key.startswith(("//", "kubernetes.io/", "topology.kubernetes.io/"))
     return may_be_required(key) and not on_each

@@ -52,7 +52,7 @@ _PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """What a node must satisfy: at least one term of every clause. Without clauses any node satisfies it."""
+    """A condition on nodes: at least one term of every clause matches. Without clauses any node does."""
 
     clauses: tuple[Clause, ...] = ()
     _alone: list[Any] = field(default_factory=list, init=False, repr=False, compare=False)
@@ -68,9 +68,9 @@ class Requirement:
     ) -> Requirement:
         """Return the requirement that a node reports a version in the range.
 
-        families: in order, as LabelNames has them. The terms use those that are present on some node of the
-        cluster; each excludes the nodes that carry an earlier family. If none is present, the versions are
-        unknown and nothing is required. A node without a minor version satisfies it if the major is enough.
+        families: in order, as in LabelNames. The terms use the families that are present on some node of the
+            cluster; the terms of a family exclude nodes with an earlier one. If none is present, the versions
+            are unknown and nothing is required. A node without a minor version matches if its major suffices.
         """
         if versions == VersionRange():
             return cls()
@@ -82,11 +82,11 @@ class Requirement:
 
     @property
     def terms(self) -> Any:
-        """The nodeSelectorTerms of a pod that has none of its own, or None; not to be modified."""
+        """The nodeSelectorTerms for a pod without its own, or None; not to be modified."""
         return self.joined()
 
     def joined(self, budget: Budget | None = None) -> Any:
-        """Return the terms, which are made once, but always take their pairs. Raises OverBudgetError."""
+        """Return the terms, which are made once; each call spends their pairs. Raises OverBudgetError."""
         if self._alone:
             terms, pairs = self._alone[0]
             if budget is not None:
@@ -99,10 +99,9 @@ class Requirement:
         return terms
 
     def or_else(self, terms: Clause) -> Requirement:
-        """Return the requirement that a node satisfies this one, or one of these terms, which come last.
+        """Return the requirement that a node satisfies this one, or matches one of these terms.
 
-        Without clauses any node satisfies it already. Too many clauses are not multiplied out here: each gets
-        the terms, which means the same.
+        The terms come last. Too many clauses are not multiplied out: each gets the terms, to the same effect.
         """
         if not self.clauses or not terms:
             return self
@@ -119,8 +118,12 @@ def pairs_budget() -> Budget:
 def inject(spec: Mapping[str, Any], requirement: Requirement, budget: Budget | None = None) -> Any:
     """Return the required nodeSelectorTerms that a pod's spec must have, or None if nothing changes.
 
-    spec: as JSON, not modified. The terms do not repeat what its nodeSelector implies. budget: of an object
-    of several pods. Raises OverBudgetError if the terms are too many to multiply out.
+    The terms do not repeat what the nodeSelector implies.
+
+    spec: as JSON, not modified.
+    budget: of the object, if it contains several pods.
+
+    Raises OverBudgetError if the terms are too many to multiply out.
     """
     selector = spec.get("nodeSelector")
     context: Term = ()
@@ -141,7 +144,7 @@ def inject(spec: Mapping[str, Any], requirement: Requirement, budget: Budget | N
 def conjoin(user_terms: object, added_terms: Iterable[object]) -> Any:
     """Return the nodeSelectorTerms that match if one of the user's and one of the added terms match.
 
-    user_terms: as in the pod; None if it has none. A value that is not a list is returned unchanged.
+    user_terms: as in the pod, None if absent. A value that is not a list is returned unchanged.
     """
     (clause,) = Requirement.of_terms(added_terms).clauses
     return _joined(user_terms, clause, ())
@@ -191,7 +194,7 @@ def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
 
 
 def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[str, Any]]:
-    """Return one user term combined with each term of a clause. known: the expressions that hold already."""
+    """Return one user term combined with each term of a clause. known: expressions that already hold."""
     return [
         {**raw, **{section: [*(raw.get(section) or ()), *entries] for section, entries in added}}
         for added in _additions((known, clause))
@@ -201,13 +204,13 @@ def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[
 def _find_additions(key: tuple[Term, Clause]) -> tuple[_Sections, ...]:
     """Return the expressions, as JSON, that each term of a clause adds to a term, by section.
 
-    If the term implies one of them as a whole, the result is one `()`. Impossible combinations are omitted,
-    except the first if no other remains.
+    If the term implies a whole term of the clause, the result is one `()`. Impossible combinations are
+    omitted, except the first if no other remains.
     """
     return tuple(
         tuple(
-            (section, [each.entry() for each in added if each.section == section])
-            for section in dict.fromkeys(each.section for each in added)
+            (section, [expression.entry() for expression in added if expression.section == section])
+            for section in dict.fromkeys(expression.section for expression in added)
         )
         for added in _not_implied(*key)
     )
@@ -241,9 +244,17 @@ def _on_same_key(term: Term, expression: MatchExpression) -> Term:
 
 def _strictest(related: Term) -> Term:
     """Return the strictest Gt and the strictest Lt of these expressions, if any."""
-    above = max((each for each in related if each.operator == "Gt"), key=attrgetter("bound"), default=None)
-    below = min((each for each in related if each.operator == "Lt"), key=attrgetter("bound"), default=None)
-    return tuple(each for each in (above, below) if each is not None)
+    above = max(
+        (expression for expression in related if expression.operator == "Gt"),
+        key=attrgetter("bound"),
+        default=None,
+    )
+    below = min(
+        (expression for expression in related if expression.operator == "Lt"),
+        key=attrgetter("bound"),
+        default=None,
+    )
+    return tuple(bound for bound in (above, below) if bound is not None)
 
 
 def _values(related: Term) -> set[str | None] | None:
@@ -251,17 +262,17 @@ def _values(related: Term) -> set[str | None] | None:
 
     Returns None if they allow more than can be listed. The time is linear in the length of the expressions.
     """
-    listing = [each for each in related if each.operator in ("In", "DoesNotExist")]
+    listing = [expression for expression in related if expression.operator in ("In", "DoesNotExist")]
     if not listing:
         return None
     left: set[str | None] = set(listing[0].values or (None,))
-    for each in listing[1:]:
-        left.intersection_update(each.values or (None,))
-    left.difference_update(*(each.values for each in related if each.operator == "NotIn"))
-    if any(each.operator == "Exists" for each in related):
+    for expression in listing[1:]:
+        left.intersection_update(expression.values or (None,))
+    left.difference_update(*(expression.values for expression in related if expression.operator == "NotIn"))
+    if any(expression.operator == "Exists" for expression in related):
         left.discard(None)
     bounds = _strictest(related)
-    return {value for value in left if all(each.holds(value) for each in bounds)}
+    return {value for value in left if all(bound.holds(value) for bound in bounds)}
 
 
 def _implies(term: Term, added: MatchExpression) -> bool:
@@ -271,13 +282,17 @@ def _implies(term: Term, added: MatchExpression) -> bool:
         return all(added.holds(value) for value in values)
     match added.operator:
         case "Exists":
-            return any(each.operator in ("Exists", "Gt", "Lt") for each in related)
+            return any(expression.operator in ("Exists", "Gt", "Lt") for expression in related)
         case "NotIn":
-            return not any(all(each.holds(value) for each in related) for value in added.values)
+            return not any(all(expression.holds(value) for expression in related) for value in added.values)
         case "Gt":
-            return any(each.operator == "Gt" and each.bound >= added.bound for each in related)
+            return any(
+                expression.operator == "Gt" and expression.bound >= added.bound for expression in related
+            )
         case "Lt":
-            return any(each.operator == "Lt" and each.bound <= added.bound for each in related)
+            return any(
+                expression.operator == "Lt" and expression.bound <= added.bound for expression in related
+            )
     return False
 
 

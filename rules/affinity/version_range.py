@@ -66,7 +66,7 @@ def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -
         return _in(key, *sorted({str(number), *(text for text in texts if parse_int64(text) == number)}))
 
     def impossible(key: str) -> bool:
-        """Return whether a node has a number that cannot be a version, which a range without end includes."""
+        """Return whether a node has a number that cannot be a version, but an open range would include."""
         numbers = (parse_int64(str(text)) for text, _ in labels.values(key))
         return any(number is not None and number >= family.limit for number in numbers)
 

@@ -1,7 +1,7 @@
 """The types of a CEL expression, checked against the declared variables while it is parsed.
 
 The CEL library compiles an expression that names a member which does not exist; each evaluation then fails.
-An expression that is given here compiles, so its syntax is right. Source of the grammar and of the types:
+The checker gets only expressions that compile, so their syntax is right. Source of the grammar and the types:
 https://github.com/google/cel-spec/blob/master/doc/langdef.md.
 """
 
@@ -86,24 +86,22 @@ _WORDS: Final = {"yes": "true", "true": "true", "on": "true", "1": "true"} | dic
 
 
 class Checked(NamedTuple):
-    """What an expression names.
+    """The inputs and keys of maps that an expression names."""
 
-    uses: by input, the keys of a map that it names; None among them if all of it counts. lookups: the
-    (input, key) whose absence makes the evaluation fail; tested: those whose existence it tests.
-    """
-
-    uses: Mapping[str, frozenset[str | None]]
-    lookups: frozenset[tuple[str, str]]
-    tested: frozenset[tuple[str, str]]
+    uses: Mapping[
+        str, frozenset[str | None]
+    ]  # by input, the keys of a map; with None if it uses the whole map
+    lookups: frozenset[tuple[str, str]]  # (input, key) whose absence makes the evaluation fail
+    tested: frozenset[tuple[str, str]]  # (input, key) whose existence it tests
 
 
 def check(source: str, variables: Mapping[str, Type]) -> Checked:
-    """Return what a compiled expression names. Raises ExpressionError for unknown names and wrong types."""
+    """Return the names in a compiled expression. Raises ExpressionError for unknown names and wrong types."""
     checker = _Checker(source, variables)
     result = checker.whole()
     if result.name not in ("bool", "dyn"):
-        found = type_name(result)
-        raise ExpressionError(Message("the result is {found}, not true or false", found=found))
+        kind = type_name(result)
+        raise ExpressionError(Message("the result is {found}, not true or false", found=kind))
     uses = {name: frozenset(keys) for name, keys in checker.uses.items()}
     return Checked(uses, frozenset(checker.lookups), frozenset(checker.tested))
 
@@ -115,16 +113,13 @@ class _Token(NamedTuple):
 
 
 class _Term(NamedTuple):
-    """A part of the expression. path: the variable or the input that it is, not yet used; or empty.
-
-    literal: the value of a plain string literal.
-    """
+    """A part of the expression."""
 
     kind: Type
     start: int
     end: int
-    path: str = ""
-    literal: str | None = None
+    path: str = ""  # if the part is a variable or an input, its name
+    literal: str | None = None  # the value of a plain string literal
 
 
 class _Checker:
@@ -135,9 +130,9 @@ class _Checker:
         self._variables = variables
         self._bound: dict[str, Type] = {}
         self._tokens = [
-            _Token(found[0], found.lastgroup, found.start())
-            for found in _TOKEN.finditer(source)
-            if not found["space"] and not found[0].startswith("//")
+            _Token(match[0], match.lastgroup, match.start())
+            for match in _TOKEN.finditer(source)
+            if not match["space"] and not match[0].startswith("//")
         ]
         self._tokens.append(_Token("", None, len(source)))
         self._at = 0
@@ -185,7 +180,7 @@ class _Checker:
         return self._source[term.start : term.end]
 
     def _value(self, term: _Term, key: str | None = None) -> Type:
-        """Return the type of a term, and note that it is used: all of it, or one key of a map."""
+        """Return the type of a term, and record its use. key: the only key of a map that is used."""
         if term.path:
             if term.path not in INPUTS:
                 names = ", ".join(term.kind.fields)
@@ -319,15 +314,15 @@ class _Checker:
             return self._looked_up(term, name, end)
         if self._value(term) == DYN:
             return _Term(DYN, term.start, end)
-        found = type_name(kind)
+        kind_name = type_name(kind)
         written = self._written(term)
         raise self._fail(
             term.start,
-            Message("`{written}` is {found}, which has no members", written=written, found=found),
+            Message("`{written}` is {found}, which has no members", written=written, found=kind_name),
         )
 
     def _looked_up(self, term: _Term, key: str | None, end: int) -> _Term:
-        """Return the value of a key of a map; None for a key that the text does not tell."""
+        """Return the value of a key of a map. key: None if it is not a literal."""
         self._value(term, key)
         if key is not None and term.path:
             self.lookups.add((term.path, key))
@@ -406,12 +401,10 @@ class _Checker:
             raise self._wrong(term, Message("true or false"))
 
     def _wrong(self, term: _Term, expected: Message) -> ExpressionError:
-        found, written = type_name(term.kind), self._written(term)
+        kind, written = type_name(term.kind), self._written(term)
         return self._fail(
             term.start,
-            Message(
-                "`{written}` is {found}, not {expected}", written=written, found=found, expected=expected
-            ),
+            Message("`{written}` is {found}, not {expected}", written=written, found=kind, expected=expected),
         )
 
     def _result(self, operator: _Token, left: _Term, right: _Term) -> Type:
@@ -504,10 +497,12 @@ class _Checker:
         owner, known = self._written(term), [*term.kind.fields]
         similar = get_close_matches(name, known, 1)
         if not similar:  # container.img, pod.ns
-            similar = [each for each in known if len(name) > 1 and each.lower().startswith(name.lower())][:1]
+            similar = [
+                member for member in known if len(name) > 1 and member.lower().startswith(name.lower())
+            ][:1]
         if similar:
-            found = self._source[term.start : end]
-            return self._error(Mistake(term.start, found, f"{owner}.{similar[0]}"))
+            text = self._source[term.start : end]
+            return self._error(Mistake(term.start, text, f"{owner}.{similar[0]}"))
         names = ", ".join(known)
         return self._fail(
             term.start,
@@ -515,12 +510,12 @@ class _Checker:
         )
 
     def _no_resource(self, term: _Term, name: str) -> ExpressionError:
-        found = f"{self._written(term)}.{name}"
+        text = f"{self._written(term)}.{name}"
         if mistake := misplaced_resource(self._source):
             return self._error(mistake)
         if similar := get_close_matches(name, _NATIVE, 1):
-            return self._error(Mistake(term.start, found, f"{term.path}['{similar[0]}']"))
-        return self._error(Mistake(term.start, found, f"{term.path}['vendor.com/{name}']"))
+            return self._error(Mistake(term.start, text, f"{term.path}['{similar[0]}']"))
+        return self._error(Mistake(term.start, text, f"{term.path}['vendor.com/{name}']"))
 
 
 def _number(text: str) -> Type:

@@ -52,13 +52,17 @@ _COSTS: Final = (
 def why_unbounded(source: str) -> Message | None:
     """Return why an expression may take too long, or None."""
     texts: list[str] = []
-    bare = TEXT.sub(lambda found: _placeholder(found[0], texts), source)
-    loops = {found.end() - 1 for found in _LOOP.finditer(bare)}
+    bare = TEXT.sub(lambda match: _placeholder(match[0], texts), source)
+    loops = {match.end() - 1 for match in _LOOP.finditer(bare)}
     return _why_loops(bare, loops) or _why_patterns(bare, texts, _MAX_COST_IN_LOOPS if loops else _MAX_COST)
 
 
 def _why_loops(bare: str, loops: set[int]) -> Message | None:
-    """Return the error about loops. bare: source without strings; loops: indexes of their brackets."""
+    """Return the error about loops, or None.
+
+    bare: source without strings.
+    loops: indexes of their brackets.
+    """
     if len(loops) > _MAX_LOOPS:
         return Message(
             "more than {most} uses of all, exists and filter; split it into several expressions",
@@ -83,7 +87,7 @@ def _why_patterns(bare: str, texts: list[str], most: int) -> Message | None:
         return Message(
             "the pattern of matches must be a string literal, as in container.image.matches('train')"
         )
-    patterns = (texts[bare.count('""', 0, found.end())] for found in _MATCHES_TEXT.finditer(bare))
+    patterns = (texts[bare.count('""', 0, match.end())] for match in _MATCHES_TEXT.finditer(bare))
     if sum(_cost(_literal_value(pattern)) for pattern in patterns) > most:
         return Message(r"matches takes too long; use smaller repeats, and [0-9A-Za-z_] instead of \w")
     return None
@@ -98,7 +102,7 @@ def _literal_value(text: str) -> str:
 
 
 def _placeholder(text: str, texts: list[str]) -> str:
-    """Return the replacement of a string literal, which is added to texts, or of a comment."""
+    """Return the replacement of a string literal or comment; adds a literal to `texts`."""
     if text.startswith("//"):
         return " "
     texts.append(text)

@@ -1,7 +1,7 @@
 """CEL expressions, compiled when rules are loaded.
 
-An expression is given scalars and small maps, never a whole pod, and only the members that it names: to
-convert a pod costs hundreds of times the evaluation. Source: https://github.com/google/cel-spec.
+An expression gets scalars and small maps, never a whole pod, and only the members that it names: to convert a
+pod takes hundreds of times as long as the evaluation. Source: https://github.com/google/cel-spec.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from rules.text.i18n import Message
 # A rule author's expression fits in a line; a bound keeps the parser's recursion bounded.
 MAX_EXPRESSION_LENGTH: Final = 2048
 _MAX_DEPTH: Final = 64
-# Results that an expression remembers, and characters of the values of each: 30 KB at most.
+# Cached results of an expression, and the maximum characters of the values of one result: 30 KB at most.
 _REMEMBERED: Final = 64
 _LONGEST: Final = 512
 # What the binding raises for an operation that values do not support; it names the operation.
 _EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
-_ADVICE: Final = " CEL does not coerce"  # begins what the binding adds for people who write CEL
-# What an expression may take for the name of a resource; each is one that the sample has.
+_ADVICE: Final = " CEL does not coerce"  # the start of an advice that the binding adds to its message
+# String literals that may be names of resources.
 _RESOURCE: Final = re.compile(r"""["']([^"'/]+/[^"']+)["']""")
 _MAPS: Final = frozenset(name for name, kind in INPUTS.items() if kind.name == "map")
 _PARTS: Final = frozenset(name for name, kind in INPUTS.items() if kind.name in ("list", "object"))
@@ -38,26 +38,26 @@ _QUANTITIES: Final = frozenset({"value", "limits", "requests"})
 
 
 class _Input(NamedTuple):
-    """A value that an expression is given. keys: the only members of a map that it names; None for all."""
+    """A value that an expression gets."""
 
     name: str
-    keys: tuple[str, ...] | None = None
+    keys: tuple[str, ...] | None = None  # the members of a map that it names; None for all
 
 
 class Expression:
     """One compiled expression whose value is true or false. Any thread may use it.
 
     Results are cached by the values of all inputs: the containers of a cluster are similar, and a look-up
-    costs a tenth of an evaluation.
+    takes a tenth of the time of an evaluation.
+
+    lookups: (input, key of a map) whose absence makes an evaluation fail.
+    tested: (input, key of a map) whose existence the expression tests.
     """
 
     __slots__ = ("_inputs", "_pickers", "_program", "_result", "lookups", "source", "tested", "variables")
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
-        """Compile source, which may name the given variables. Raises ExpressionError.
-
-        lookups: (input, key of a map) whose absence makes an evaluation fail; tested: those that it tests.
-        """
+        """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
         self._program = compile_program(source)
         self._result = bounded_cache(self._evaluate, _REMEMBERED, lambda values: length(values) <= _LONGEST)
@@ -67,26 +67,26 @@ class Expression:
         self._inputs = tuple(
             _Input(name, _keys(name, checked.uses[name])) for name in INPUTS if name in checked.uses
         )
-        named = {each.name.partition(".")[0] for each in self._inputs}
+        named = {input_.name.partition(".")[0] for input_ in self._inputs}
         self.variables = tuple(name for name in known if name in named)
-        self._pickers = tuple((each.name, _picker(each)) for each in self._inputs)
+        self._pickers = tuple((input_.name, _picker(input_)) for input_ in self._inputs)
 
     @property
     def inputs(self) -> tuple[str, ...]:
         """The inputs that it names, such as `value`, `container.image`, `pod.labels`."""
-        return tuple(each.name for each in self._inputs)
+        return tuple(input_.name for input_ in self._inputs)
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The names in its text that may be those of resources."""
+        """The string literals that may be names of resources."""
         return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
 
     def __call__(self, inputs: Mapping[str, Any]) -> bool:
         """Evaluate. Raises ExpressionError.
 
-        inputs: by name, of which only those are read that it names: `value`, `limits`, `requests` (quantities
-        as written), or a member of `container` or `pod` such as `container.env`; see
-        `rules.cel.variables.INPUTS`.
+        inputs: by name (`rules.cel.variables.INPUTS`): `value`, `limits`, `requests` (quantities as written),
+            or a member of `container` or `pod` such as `container.env`. Only those that the expression names
+            are read.
         """
         values: tuple[Any, ...] = ()
         for name, pick in self._pickers:  # three at most, nearly always
@@ -98,9 +98,9 @@ class Expression:
 
     def _evaluate(self, values: tuple[Any, ...]) -> bool:
         given: dict[str, Any] = {}
-        for each, value in zip(self._inputs, values, strict=True):
-            variable, _, member = each.name.partition(".")
-            converted = _converted(each, value)
+        for input_, value in zip(self._inputs, values, strict=True):
+            variable, _, member = input_.name.partition(".")
+            converted = _converted(input_, value)
             if member:
                 given.setdefault(variable, {})[member] = converted
             else:
@@ -112,8 +112,8 @@ class Expression:
         except _EVALUATION_ERRORS as error:
             raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
         if not isinstance(result, bool):
-            found = Message("{word}", word=type(result).__name__)
-            raise ExpressionError(Message("the result is {found}, not true or false", found=found))
+            kind = Message("{word}", word=type(result).__name__)
+            raise ExpressionError(Message("the result is {found}, not true or false", found=kind))
         return result
 
     def __repr__(self) -> str:
@@ -121,25 +121,26 @@ class Expression:
 
 
 def _keys(name: str, used: frozenset[str | None]) -> tuple[str, ...] | None:
-    """Return the keys of a map that count; None for all of it, and for other inputs."""
+    """Return the keys of a map that are used; None for the whole map, and for other inputs."""
     keys = sorted(key for key in used if key is not None)
     return tuple(keys) if name in _MAPS and len(keys) == len(used) else None
 
 
-def _picker(each: _Input) -> Callable[[Any], Any] | None:
-    """Return what makes a hashable value of an input: of a map a tuple of the members that count; or None.
+def _picker(input_: _Input) -> Callable[[Any], Any] | None:
+    """Return a function that makes the value of an input hashable, or None if it is.
 
-    It raises ExpressionError for a map or list of too many members.
+    A map becomes a tuple of the members that are used. The function raises ExpressionError for a map or list
+    of too many members.
     """
-    if each.name in _PARTS:
-        return lambda value: json.dumps(value) if _widest(value) <= MAX_ENTRIES else _too_many(each.name)
-    if each.name not in _MAPS:
+    if input_.name in _PARTS:
+        return lambda value: json.dumps(value) if _widest(value) <= MAX_ENTRIES else _too_many(input_.name)
+    if input_.name not in _MAPS:
         return None
-    if (keys := each.keys) is not None:
+    if (keys := input_.keys) is not None:
         return lambda members: tuple(map(members.get, keys))
 
     def all_members(members: Any) -> tuple[Any, ...]:
-        return tuple(members.items()) if len(members) <= MAX_ENTRIES else _too_many(each.name)
+        return tuple(members.items()) if len(members) <= MAX_ENTRIES else _too_many(input_.name)
 
     return all_members
 
@@ -155,16 +156,16 @@ def _widest(value: Any) -> int:
     return max(len(value), *map(_widest, value)) if isinstance(value, list) and value else 0
 
 
-def _converted(each: _Input, value: Any) -> Any:
-    """Return the value of an input as CEL takes it."""
-    if each.name == "value":
+def _converted(input_: _Input, value: Any) -> Any:
+    """Return the value of an input in the types of CEL."""
+    if input_.name == "value":
         return number(value) if isinstance(value, str) else value
-    if each.name in _PARTS:
+    if input_.name in _PARTS:
         return json.loads(value)
-    if each.name not in _MAPS:
+    if input_.name not in _MAPS:
         return value
-    items = value if each.keys is None else zip(each.keys, value, strict=True)
-    if each.name not in _QUANTITIES:
+    items = value if input_.keys is None else zip(input_.keys, value, strict=True)
+    if input_.name not in _QUANTITIES:
         return {key: text for key, text in items if text is not None}
     return _quantities(items)
 
@@ -188,13 +189,13 @@ def compile_program(source: str, longest: int = MAX_EXPRESSION_LENGTH) -> Any:
 
 
 def number(quantity: object) -> int | float:
-    """Return a quantity as CEL takes it: an int where it is whole, else a double. Raises QuantityError."""
+    """Return a quantity in the types of CEL: an int if it is whole, else a double. Raises QuantityError."""
     value = parse_quantity(quantity)
     return float(value) if isinstance(value, Decimal) else value
 
 
 def _quantities(items: Iterable[tuple[str, Any]]) -> dict[str, int | float]:
-    """Return the quantities of a container as CEL takes them; what is no quantity is left out."""
+    """Return the valid quantities of a container in the types of CEL."""
     result: dict[str, int | float] = {}
     for key, quantity in items:
         try:
@@ -205,6 +206,6 @@ def _quantities(items: Iterable[tuple[str, Any]]) -> dict[str, int | float]:
 
 
 def _first_line(message: str) -> str:
-    """Return the parser's complaint without the list of every token that it could have taken."""
+    """Return the parser's error without the list of all possible tokens."""
     line = message.split("ERROR: <input>:", 1)[-1].partition("\n")[0]
     return line.partition(" expecting ")[0]

@@ -1,4 +1,4 @@
-"""Errors of CEL expressions that do not compile: the column, what is there, and what was probably meant.
+"""Errors of CEL expressions that do not compile: the column, the wrong text and a suggestion.
 
 People write operators of SQL, Python or JavaScript, and quantities with their suffixes.
 Source of the syntax: https://github.com/google/cel-spec/blob/master/doc/langdef.md.
@@ -46,13 +46,10 @@ _RESOURCE: Final = re.compile(r"\b(limits|requests)\.([A-Za-z0-9.-]+/[\w.-]+)")
 
 
 class ExpressionError(ValueError):
-    """The expression does not compile, or cannot be evaluated. The fault of the rule's author.
-
-    text: the message; a str is the same in both languages.
-    """
+    """The expression does not compile, or cannot be evaluated. The fault of the rule's author."""
 
     def __init__(self, message: Message | str) -> None:
-        self.text = message if isinstance(message, Message) else Text(message)
+        self.text = message if isinstance(message, Message) else Text(message)  # a str has no translation
         super().__init__(self.text)
 
     def __str__(self) -> str:
@@ -60,41 +57,41 @@ class ExpressionError(ValueError):
 
 
 class Mistake(NamedTuple):
-    """What is wrong at a position, counted from 0, and what was meant; empty if that is unknown."""
+    """A wrong text in an expression, and a suggestion."""
 
-    position: int
-    found: str
-    meant: str
+    position: int  # counted from 0
+    text: str
+    meant: str  # the suggestion; empty if unknown
 
 
 def explained(source: str, error: str) -> Message:
-    """Return the message for an expression that does not compile. error: the first one of the CEL library."""
+    """Return the message for an expression that does not compile. error: the CEL library's first error."""
     mistakes = [*_operators(source), *_quantities(source), *_lists(source), *_resources(source)]
     if mistakes:
         return mistake_message(source, min(mistakes))
-    found = _POSITION.match(error)
-    if found is None:
+    match = _POSITION.match(error)
+    if match is None:
         return Text(error)
-    place, what = _place(int(found[1]), int(found[2])), found[3]
-    if missing := _MISSING.match(what):
+    place, problem = _place(int(match[1]), int(match[2])), match[3]
+    if missing := _MISSING.match(problem):
         return Message("{place}: missing `{missing}`", place=place, missing=missing[1])
-    token = _TOKEN.match(what)
+    token = _TOKEN.match(problem)
     if token is None:
-        return Message("{place}: {what}", place=place, what=what)
+        return Message("{place}: {what}", place=place, what=problem)
     if token[1] == _END:
         return Message("{place}: the expression is incomplete", place=place)
     return Message("{place}: unexpected `{token}`", place=place, token=token[1])
 
 
 def unknown_function(source: str, name: str) -> Message:
-    """Return the message for a function that does not exist for its arguments; not(…) is `not`."""
+    """Return the message for a function that does not exist with these arguments; not(…) is the operator."""
     if name.lower() in _OPERATORS:
         return mistake_message(source, min(_operators(source)))
     return Message("unknown function {name!r}, or its arguments have other types", name=name)
 
 
 def unknown_variable(source: str, name: str, known: list[str]) -> Message:
-    """Return the message for a variable that does not exist; limits.vendor.com/device names `device`."""
+    """Return the message for an unknown variable; CEL reads `device` in limits.vendor.com/device as one."""
     if mistake := misplaced_resource(source):
         return mistake_message(source, mistake)
     hint = Message("there are {known}", known=", ".join(known))
@@ -104,19 +101,19 @@ def unknown_variable(source: str, name: str, known: list[str]) -> Message:
 
 
 def _bare(source: str) -> str:
-    """Return the source with its strings and comments blank, so that positions stay."""
-    return TEXT.sub(lambda found: " " * len(found[0]), source)
+    """Return the source with blanks for its strings and comments; positions stay the same."""
+    return TEXT.sub(lambda match: " " * len(match[0]), source)
 
 
 def _operators(source: str) -> Iterator[Mistake]:
-    for found in _OPERATOR.finditer(_bare(source)):
-        yield Mistake(found.start(), found[0], _OPERATORS[found[0].lower()])
+    for match in _OPERATOR.finditer(_bare(source)):
+        yield Mistake(match.start(), match[0], _OPERATORS[match[0].lower()])
 
 
 def _quantities(source: str) -> Iterator[Mistake]:
-    for found in _QUANTITY.finditer(_bare(source)):
-        if meant := number_meant(found[0]):
-            yield Mistake(found.start(), found[0], meant)
+    for match in _QUANTITY.finditer(_bare(source)):
+        if meant := number_meant(match[0]):
+            yield Mistake(match.start(), match[0], meant)
 
 
 def number_meant(quantity: str) -> str | None:
@@ -130,10 +127,10 @@ def number_meant(quantity: str) -> str | None:
 
 def _lists(source: str) -> Iterator[Mistake]:
     bare = _bare(source)
-    for found in _IN_BRACKETS.finditer(bare):
-        inside = source[found.start(1) : found.end(1)]
-        if "," in bare[found.start(1) : found.end(1)]:
-            yield Mistake(found.start(1), inside, f"[{inside[1:-1]}]")
+    for match in _IN_BRACKETS.finditer(bare):
+        inside = source[match.start(1) : match.end(1)]
+        if "," in bare[match.start(1) : match.end(1)]:
+            yield Mistake(match.start(1), inside, f"[{inside[1:-1]}]")
 
 
 def misplaced_resource(source: str) -> Mistake | None:
@@ -142,13 +139,13 @@ def misplaced_resource(source: str) -> Mistake | None:
 
 
 def _resources(source: str) -> Iterator[Mistake]:
-    for found in _RESOURCE.finditer(_bare(source)):
-        yield Mistake(found.start(), found[0], f"{found[1]}['{found[2]}']")
+    for match in _RESOURCE.finditer(_bare(source)):
+        yield Mistake(match.start(), match[0], f"{match[1]}['{match[2]}']")
 
 
 def mistake_message(source: str, mistake: Mistake) -> Message:
     """Return the message for a mistake."""
-    message = Message("unexpected `{found}`", found=mistake.found)
+    message = Message("unexpected `{found}`", found=mistake.text)
     if mistake.meant:
         message = Message("{message} – did you mean `{meant}`?", message=message, meant=mistake.meant)
     return at_position(source, mistake.position, message)

@@ -1,7 +1,7 @@
 """The variables of CEL expressions: each field with its type, declared once.
 
-A field always has a value: if the pod does not set it, an empty text, list or map, false, or 0; -1 for a
-user, a group and a time, of which 0 says something else.
+A field always has a value. If the pod does not set it, that is an empty text, list or map, false or 0; for a
+user, a group and a time it is -1, because 0 has a meaning there.
 """
 
 from __future__ import annotations
@@ -15,14 +15,11 @@ from rules.text.i18n import Message
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """A type of CEL. name: of CEL, except `quantity`: an int, or for a fraction a double.
+    """A type of CEL."""
 
-    item: of the entries of a list, or of the values of a map. fields: of an object, which has no others.
-    """
-
-    name: str
-    item: Type | None = None
-    fields: Mapping[str, Type] = field(default_factory=dict)
+    name: str  # as in CEL; `quantity` is an int, or a double for a fraction
+    item: Type | None = None  # the type of the entries of a list, or of the values of a map
+    fields: Mapping[str, Type] = field(default_factory=dict)  # the only members of an object
 
 
 DYN: Final = Type("dyn")
@@ -96,7 +93,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
         securityContext=_POD_SECURITY,
     ),
 }
-# The value of a number of which 0 says something: root, at once.
+# The value of an absent number for which 0 has a meaning, such as the user root.
 UNSET: Final = -1
 VALIDATION_VARIABLES: Final = ("value", "limits", "requests", "container", "pod")
 CONDITION_VARIABLES: Final = ("limits", "requests", "container", "pod")

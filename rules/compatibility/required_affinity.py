@@ -169,7 +169,7 @@ def _older(
     drivers, cudas = (
         inventory.families_present(each, inventory.everything) for each in (names.driver, names.cuda)
     )
-    _, without = nodes.vanished  # perhaps also their other labels of a GPU
+    _, without = nodes.lost  # perhaps also their other labels of a GPU
     labelled = nodes.fit & sum(carrying for _, carrying in cudas) & ~without
     needed = {*(family.key for family, _ in (*drivers[:1], *cudas[:1])), *names.product}
     missing = {family.key for family, _ in cudas}

@@ -82,6 +82,6 @@ def test_instead_of_too_many_terms_one_has_all_values() -> None:
 def test_a_label_that_vanished_for_now_is_not_required() -> None:
     """The node that lacks it while its driver is replaced is told by its other labels."""
     nodes = split([node("12.2", "a")], [node("12.2", "b")])
-    terms = distinguishing(nodes._replace(vanished=(("product",), nodes.fit)), [["product"], ["mode"]])
+    terms = distinguishing(nodes._replace(lost=(("product",), nodes.fit)), [["product"], ["mode"]])
 
     assert [{"product": ("DoesNotExist",)}] == entries(terms)
