@@ -22,9 +22,11 @@ PLUGIN_COMMAND: Final = "kubectl gpugate"
 
 @dataclass(frozen=True, slots=True)
 class ClusterSource:
-    """Values of --kubeconfig and --context. current: without both, the current context is meant.
+    """The cluster that --kubeconfig and --context select.
 
-    otherwise: the option that replaces a cluster, for the message if there is none.
+    Attributes:
+        current: whether the cluster is that of the current context if both are unset.
+        otherwise: the option that can be used instead of a cluster, for error messages.
     """
 
     kubeconfig: str | None = None
@@ -47,7 +49,7 @@ class ClusterSource:
         return self if self.selected else replace(self, current=True, otherwise=otherwise)
 
     def connect(self) -> ClusterApi:
-        """Return a client of the cluster; without options, of that of this pod or of the current context.
+        """Return a client of the cluster; by default of the cluster of this pod, else of the current context.
 
         Raises BadInputError.
         """

@@ -62,9 +62,9 @@ def _contexts_in(path: Path) -> Iterator[str]:
     for document in read(text, str(path)):
         value: Any = None if isinstance(document, SourceError) else document.value
         contexts = value.get("contexts") if isinstance(value, dict) else None
-        for each in contexts if isinstance(contexts, list) else ():
-            if isinstance(each, dict) and isinstance(each.get("name"), str):
-                yield each["name"]
+        for entry in contexts if isinstance(contexts, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("name"), str):
+                yield entry["name"]
 
 
 def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:

@@ -52,7 +52,7 @@ class Access:
     allow_private: bool = False
 
     def settings(self, named: Iterable[Image]) -> ClientSettings:
-        """Return the settings of a client; named: images whose registries may have private addresses.
+        """Return the settings of a client. named: images of the user, whose registries may be private.
 
         Raises BadInputError.
         """
@@ -62,8 +62,10 @@ class Access:
 
         mirrors = self.mirrors or {}
         proxies = {scheme: url for scheme, url in getproxies().items() if scheme in {"http", "https"}}
-        private = {image.registry for image in named} | {each.partition("/")[0] for each in mirrors.values()}
-        private |= {_host(each) for each in proxies.values()} | ({"*"} if self.allow_private else set())
+        private = {image.registry for image in named} | {
+            mirror.partition("/")[0] for mirror in mirrors.values()
+        }
+        private |= {_host(url) for url in proxies.values()} | ({"*"} if self.allow_private else set())
         guards = Guards(private=sorted(private), insecure=self.insecure)
         return ClientSettings(guards, self._tls(), mirrors, _proxy_of(proxies))
 
@@ -71,12 +73,12 @@ class Access:
         """Return the credentials of registries. Raises BadInputError for a given file that is wrong."""
         if not self.registry_config:
             return CredentialFile(default_file(), required=False)
-        found = CredentialFile(Path(self.registry_config))
+        credentials = CredentialFile(Path(self.registry_config))
         try:
-            found.check()
+            credentials.check()
         except CredentialError as error:
             raise BadInputError(str(error)) from None
-        return found
+        return credentials
 
     def _tls(self) -> ssl.SSLContext:
         context = ssl.create_default_context()
@@ -105,16 +107,16 @@ def _proxy_of(proxies: Mapping[str, str]) -> Callable[[URL], str | None]:
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """An image of a command: what was read, or why it cannot be read. name: as the user wrote it."""
+    """An image of a command, with its config or the reason why it cannot be read."""
 
-    name: str
+    name: str  # as the user wrote it
     result: InspectedImage | ImageError
 
 
 def inspect_images(
     references: Iterable[str], in_objects: Iterable[str], platforms: tuple[str, ...], access: Access
 ) -> list[Inspection]:
-    """Return each image of references and objects once, in their order, from registries and files.
+    """Return the inspected images of references, then of objects, each image once.
 
     Raises BadInputError.
     """
@@ -123,9 +125,11 @@ def inspect_images(
     others = {name: parse_image(name) for name in in_objects if name not in named}
     if len(named) + len(others) + len(files) > _MAX_IMAGES:
         raise BadInputError(f"more than {_MAX_IMAGES:,} images; give fewer files")
-    found: dict[str, list[Inspection]] = {name: _in_file(path, platforms) for name, path in files.items()}
-    found |= _from_registries(named | others, platforms, access, named.values())
-    return [each for name in (*references, *others) for each in found.pop(name, ())]
+    inspections: dict[str, list[Inspection]] = {
+        name: _in_file(path, platforms) for name, path in files.items()
+    }
+    inspections |= _from_registries(named | others, platforms, access, named.values())
+    return [inspection for name in (*references, *others) for inspection in inspections.pop(name, ())]
 
 
 def _path(reference: str) -> Path | None:
@@ -147,7 +151,7 @@ def _parsed(reference: str) -> Image:
 
 def _in_file(path: Path, platforms: tuple[str, ...]) -> list[Inspection]:
     try:
-        return [Inspection(found.reference, found) for found in inspect_file(path, platforms)]
+        return [Inspection(image.reference, image) for image in inspect_file(path, platforms)]
     except ImageError as error:
         return [Inspection(str(path), error)]
     except OSError as error:
@@ -157,13 +161,13 @@ def _in_file(path: Path, platforms: tuple[str, ...]) -> list[Inspection]:
 def _from_registries(
     images: Mapping[str, Image | None], platforms: tuple[str, ...], access: Access, named: Iterable[Image]
 ) -> dict[str, list[Inspection]]:
-    """Return the images by their names; None is a name that is not a reference."""
+    """Return the inspected images by name. images: by name; None if the name is not a reference."""
     if not images:
         return {}
     from webhook.images.reader import ImageReader
 
     wrong = Message("not an image reference")
-    found: dict[str, list[Inspection]] = {}
+    inspections: dict[str, list[Inspection]] = {}
     with (
         ImageReader(access.settings(named), access.credentials()) as reader,
         click.progressbar(images, file=sys.stderr, hidden=len(images) < _LONG_WORK) as shown,
@@ -178,8 +182,8 @@ def _from_registries(
                 result = ImageError(Reason.INVALID, wrong)
             except ImageError as error:
                 result = error
-            found[name] = [Inspection(name, result)]
-    return found
+            inspections[name] = [Inspection(name, result)]
+    return inspections
 
 
 def images_in(filenames: Iterable[str], workloads: Workloads) -> tuple[list[str], bool]:
@@ -210,7 +214,7 @@ def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
         return
     for path, (raw, others) in workloads.pods_of(version.rpartition("/")[0], kind, value).items():
         pod = Pod(value, raw, path, others)
-        init = [each for each in pod.containers if "initContainers" in each.path]
+        init = [container for container in pod.containers if "initContainers" in container.path]
         for container in dict.fromkeys((*init, *pod.containers, *pod.ephemeral_containers)):
             if container.image:
                 yield container.image

@@ -15,12 +15,12 @@ _OPTION: Final = "--enforcement-action"
 def enforcement_action(deployment: Mapping[str, Any]) -> str:
     """Return the effect to which a Deployment of gpugate caps all rules; `deny` without a cap."""
     words = [str(word) for word in deployment["spec"]["template"]["spec"]["containers"][0].get("args", ())]
-    found = Action.DENY.value
+    action = Action.DENY.value
     for at, word in enumerate(words):
         option, equals, value = word.partition("=")
         if option == _OPTION:  # the last one applies
-            found = value if equals else "".join(words[at + 1 : at + 2])
-    return found
+            action = value if equals else "".join(words[at + 1 : at + 2])
+    return action
 
 
 def cluster_cap(cluster: ClusterSource) -> str:
@@ -29,8 +29,8 @@ def cluster_cap(cluster: ClusterSource) -> str:
     Empty without a cap, without a webhook, with several caps, or if its Deployments may not be read.
     """
     try:
-        deployments = cluster.query(lambda found: found.webhooks())
+        deployments = cluster.query(lambda api: api.webhooks())
     except BadInputError:  # the decision itself does not depend on them
         return ""
-    caps = {enforcement_action(each) for each in deployments} - {Action.DENY.value}
+    caps = {enforcement_action(deployment) for deployment in deployments} - {Action.DENY.value}
     return caps.pop() if len(caps) == 1 else ""

@@ -15,7 +15,7 @@ from webhook.cli.inputs.node_changes import (
     Change,
     ChangeError,
     DriverChange,
-    NodeState,
+    EditableInventory,
     parse_driver,
     with_driver,
     with_nodes,
@@ -51,17 +51,18 @@ class NodeChanges:
     def __bool__(self) -> bool:
         return any((self.drivers, self.removed, self.added_nodes, self.added_profiles))
 
-    def apply(self, state: NodeState, session: Session) -> tuple[NodeState, list[Change]]:
-        """Return the nodes after the changes, and each change: removed, then added, then other drivers.
+    def apply(self, state: EditableInventory, session: Session) -> tuple[EditableInventory, list[Change]]:
+        """Return the nodes after the changes, and the changes in the order in which they are applied.
 
-        Of drivers, one for all nodes is applied first. session: for profiles. Raises BadInputError.
+        Pools are removed, then nodes are added, then drivers are changed: first on all nodes, then on
+        selected ones. session: reads profiles. Raises BadInputError.
         """
         try:
             return self._apply(state, session)
         except ChangeError as error:
             raise BadInputError(error.message(current_language())) from None
 
-    def _apply(self, state: NodeState, session: Session) -> tuple[NodeState, list[Change]]:
+    def _apply(self, state: EditableInventory, session: Session) -> tuple[EditableInventory, list[Change]]:
         done: list[Change] = []
         for name in self.removed:
             state, affected = without_pool(state, name)
@@ -72,9 +73,9 @@ class NodeChanges:
         for path in self.added_profiles:
             profiles = _profiles(path, session)
             state, affected = with_profiles(state, profiles)
-            names = ", ".join(each.name for each in profiles)
+            names = ", ".join(profile.name for profile in profiles)
             done.append(Change(_filled(_ADDED, affected, names=names), affected))
-        for change in sorted(self.drivers, key=lambda each: bool(each.selector)):
+        for change in sorted(self.drivers, key=lambda driver: bool(driver.selector)):
             state, affected = with_driver(state, change)
             facts = {"driver": change.driver.version, "cuda": change.driver.cuda}
             selected = _SELECTED.having(selector=change.selector) if change.selector else Message()
@@ -88,10 +89,10 @@ def _profiles(path: str, session: Session) -> Sequence[NodeProfile]:
     loaded = session.read_rules([path])
     for error in loaded.errors:
         print_error(error.line(language), language)
-    found = [each for each in loaded.rules.profiles if each.enabled]
-    if loaded.errors or not found:
+    profiles = [profile for profile in loaded.rules.profiles if profile.enabled]
+    if loaded.errors or not profiles:
         raise BadInputError(_NO_PROFILE.having(path=path).in_language(language))
-    return found
+    return profiles
 
 
 def _filled(text: Message, affected: Any, **facts: Any) -> Message:
@@ -109,15 +110,15 @@ def _read_drivers(
 ) -> tuple[DriverChange, ...]:
     """Return the changes of [SELECTOR=]VERSION; the selector may be LABEL=VALUE."""
     del parameter
-    found = []
+    changes = []
     for text in values:
         selector, equals, version = text.rpartition("=")
         try:
-            found.append(DriverChange(selector, parse_driver(version if selector or not equals else text)))
+            changes.append(DriverChange(selector, parse_driver(version if selector or not equals else text)))
         except ChangeError as error:
             language = Language(context.params.get("lang") or Language.EN)
             raise BadInputError(f"--driver {text}: {error.message(language)}") from None
-    return tuple(found)
+    return tuple(changes)
 
 
 # Gives a command the changes as `changes`.

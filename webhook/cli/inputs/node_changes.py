@@ -28,7 +28,7 @@ from rules.nodes.pools import POOL_KINDS, cloud_capabilities
 from rules.schema.errors import suggestion
 from rules.text.i18n import Language, Message
 
-_POOL_KINDS: Final = frozenset(each.kind for each in POOL_KINDS)
+_POOL_KINDS: Final = frozenset(kind.kind for kind in POOL_KINDS)
 _SLICE: Final = "ResourceSlice"
 # Attributes of GPUs in ResourceSlices, see facts/dra.yaml; a name without a domain is of the driver's.
 _DRA_DRIVER: Final = "driverVersion"
@@ -56,83 +56,89 @@ class DriverChange(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class NodeState:
-    """The nodes that are there or may come. objects: those of an inventory. rules: for their profiles."""
+class EditableInventory:
+    """Present nodes and node pools, in a form that changes can edit.
+
+    Attributes:
+        objects: of the inventory: nodes, ResourceSlices and what declares pools.
+        rules: their node profiles are pools, too.
+        pools: the pools that `objects` declare.
+    """
 
     objects: tuple[Mapping[str, Any], ...]
     rules: RuleSet
     pools: tuple[NodePool, ...] = field(default=())
 
     @classmethod
-    def of(cls, objects: Iterable[object], rules: RuleSet) -> NodeState:
+    def of(cls, objects: Iterable[object], rules: RuleSet) -> EditableInventory:
         """Return the state of these objects and rules. Raises InventoryError."""
-        flat = tuple(each for one in objects for each, _ in objects_of(one, "document"))
+        flat = tuple(manifest for document in objects for manifest, _ in objects_of(document, "document"))
         return cls(flat, rules, inventory_of(list(flat)).declared.pools)
 
     def inventory(self) -> Inventory:
-        """Return the inventory of the objects, with the declared pools as they are here."""
-        found = inventory_of(list(self.objects))
-        return found.with_pools(found.declared._replace(pools=self.pools))
+        """Return the inventory of the objects, with `pools` as the declared pools."""
+        inventory = inventory_of(list(self.objects))
+        return inventory.with_pools(inventory.declared._replace(pools=self.pools))
 
     @property
     def nodes(self) -> list[Mapping[str, Any]]:
         """The objects that are nodes."""
-        return [each for each in self.objects if _kind(each) == NODE]
+        return [node for node in self.objects if _kind(node) == NODE]
 
     @property
     def pool_names(self) -> set[str]:
-        """The names of all pools: by labels of nodes, of declared pools, and of profiles."""
-        labels = [_labels(each) for each in self.nodes] + [dict(each.labels) for each in self.all_pools]
-        named = {one[key] for one in labels for key in pool_labels() if key in one}
-        return named | {each.name for each in self.all_pools}
+        """The names of all pools, and the values of pool labels."""
+        label_sets = [_labels(node) for node in self.nodes] + [dict(pool.labels) for pool in self.all_pools]
+        names = {labels[key] for labels in label_sets for key in pool_labels() if key in labels}
+        return names | {pool.name for pool in self.all_pools}
 
     @property
     def all_pools(self) -> list[NodePool]:
-        """The pools that objects declare, and those of profiles."""
-        return [*self.pools, *(_pool_of(each) for each in self.rules.profiles if each.enabled)]
+        """The declared pools, and a pool for each enabled node profile."""
+        return [*self.pools, *(_pool_of(profile) for profile in self.rules.profiles if profile.enabled)]
 
 
 class Affected(NamedTuple):
-    """What a change concerns: the names of nodes, and of pools whose nodes may come."""
+    """The names of the present nodes and of the pools that a change concerns."""
 
     nodes: frozenset[str]
     pools: frozenset[str]
 
 
 class Change(NamedTuple):
-    """A change that was applied, and the nodes that it concerns. None: it may concern any workload."""
+    """A change that was applied."""
 
     text: Message
-    affected: Affected | None = None
+    affected: Affected | None = None  # None: the change may concern any workload
 
 
 def label_names(rules: RuleSet) -> tuple[LabelNames, ...]:
     """Return the label names that the enabled compatibility rules read; without rules, the built-in ones."""
-    found = dict.fromkeys(each.sharing.labels for each in rules.compatibility if each.enabled)
-    return tuple(found) or (LabelNames(),)
+    names = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
+    return tuple(names) or (LabelNames(),)
 
 
-def with_driver(state: NodeState, change: DriverChange) -> tuple[NodeState, Affected]:
-    """Return the state with another driver, as drivers and labels of GPU Feature Discovery report it.
+def with_driver(state: EditableInventory, change: DriverChange) -> tuple[EditableInventory, Affected]:
+    """Return the state with another driver.
 
-    The labels that report a driver or a CUDA version are rewritten; a node with GPUs that has none gets them.
-    Raises ChangeError if the change selects nothing.
+    Labels and device attributes that report a driver or its CUDA version are rewritten; a selected node
+    without such labels gets them. Raises ChangeError if the change selects nothing.
     """
     names = label_names(state.rules)
     affected = _selected(state, change.selector, names)
-    objects = tuple(_node_with(each, change.driver, names, affected.nodes) for each in state.objects)
+    objects = tuple(_node_with(manifest, change.driver, names, affected.nodes) for manifest in state.objects)
     pools = tuple(
-        _pool_with(each, change.driver, names) if each.name in affected.pools else each
-        for each in state.pools
+        _pool_with(pool, change.driver, names) if pool.name in affected.pools else pool
+        for pool in state.pools
     )
     profiles = tuple(
-        _profile_with(each, change.driver, names) if each.name in affected.pools else each
-        for each in state.rules.profiles
+        _profile_with(profile, change.driver, names) if profile.name in affected.pools else profile
+        for profile in state.rules.profiles
     )
-    return NodeState(objects, replace(state.rules, profiles=profiles), pools), affected
+    return EditableInventory(objects, replace(state.rules, profiles=profiles), pools), affected
 
 
-def without_pool(state: NodeState, name: str) -> tuple[NodeState, Affected]:
+def without_pool(state: EditableInventory, name: str) -> tuple[EditableInventory, Affected]:
     """Return the state without the nodes of a pool, and without the objects that declare it.
 
     name: of the pool, or LABEL=VALUE. Raises ChangeError if there is no such pool.
@@ -142,35 +148,40 @@ def without_pool(state: NodeState, name: str) -> tuple[NodeState, Affected]:
         known = sorted(state.pool_names)
         raise ChangeError(_NO_POOL, name=name, hint=suggestion(name, known), known=_listed(known))
 
-    def stays(each: Mapping[str, Any]) -> bool:
-        kind, named = _kind(each), _name(each)
+    def stays(manifest: Mapping[str, Any]) -> bool:
+        kind, manifest_name = _kind(manifest), _name(manifest)
         if kind == NODE:
-            return named not in affected.nodes
+            return manifest_name not in affected.nodes
         if kind == _SLICE:
-            return _node_of_slice(each) not in affected.nodes
-        return not (kind in _POOL_KINDS and named in affected.pools)
+            return _node_of_slice(manifest) not in affected.nodes
+        return not (kind in _POOL_KINDS and manifest_name in affected.pools)
 
     objects = tuple(filter(stays, state.objects))
-    pools = tuple(each for each in state.pools if each.name not in affected.pools)
-    profiles = tuple(each for each in state.rules.profiles if each.name not in affected.pools)
-    return NodeState(objects, replace(state.rules, profiles=profiles), pools), affected
+    pools = tuple(pool for pool in state.pools if pool.name not in affected.pools)
+    profiles = tuple(profile for profile in state.rules.profiles if profile.name not in affected.pools)
+    return EditableInventory(objects, replace(state.rules, profiles=profiles), pools), affected
 
 
-def with_nodes(state: NodeState, objects: Iterable[object]) -> tuple[NodeState, Affected]:
-    """Return the state with more nodes and declared pools; of the same name, the new one. InventoryError."""
-    more = NodeState.of(objects, RuleSet())
-    new = {(_kind(each), _name(each)) for each in more.objects}
-    kept = tuple(each for each in state.objects if (_kind(each), _name(each)) not in new)
-    declared = {each.name for each in more.pools}
-    pools = (*(each for each in state.pools if each.name not in declared), *more.pools)
-    nodes = frozenset(_name(each) for each in more.nodes)
-    return NodeState((*kept, *more.objects), state.rules, pools), Affected(nodes, frozenset(declared))
+def with_nodes(state: EditableInventory, objects: Iterable[object]) -> tuple[EditableInventory, Affected]:
+    """Return the state with more nodes and declared pools; a new one replaces one of the same kind and name.
+
+    Raises InventoryError.
+    """
+    more = EditableInventory.of(objects, RuleSet())
+    new = {(_kind(manifest), _name(manifest)) for manifest in more.objects}
+    kept = tuple(manifest for manifest in state.objects if (_kind(manifest), _name(manifest)) not in new)
+    declared = {pool.name for pool in more.pools}
+    pools = (*(pool for pool in state.pools if pool.name not in declared), *more.pools)
+    nodes = frozenset(_name(node) for node in more.nodes)
+    return EditableInventory((*kept, *more.objects), state.rules, pools), Affected(nodes, frozenset(declared))
 
 
-def with_profiles(state: NodeState, profiles: Sequence[NodeProfile]) -> tuple[NodeState, Affected]:
-    """Return the state with more node profiles; of the same name, the new one."""
-    names = frozenset(each.name for each in profiles)
-    kept = tuple(each for each in state.rules.profiles if each.name not in names)
+def with_profiles(
+    state: EditableInventory, profiles: Sequence[NodeProfile]
+) -> tuple[EditableInventory, Affected]:
+    """Return the state with more node profiles; a new one replaces one of the same name."""
+    names = frozenset(profile.name for profile in profiles)
+    kept = tuple(profile for profile in state.rules.profiles if profile.name not in names)
     rules = replace(state.rules, profiles=(*kept, *profiles))
     return replace(state, rules=rules), Affected(frozenset(), names)
 
@@ -178,30 +189,30 @@ def with_profiles(state: NodeState, profiles: Sequence[NodeProfile]) -> tuple[No
 # Selection
 
 
-def _selected(state: NodeState, selector: str, names: Collection[LabelNames]) -> Affected:
-    """Return what a selector selects. Raises ChangeError if that is nothing, or ambiguous."""
+def _selected(state: EditableInventory, selector: str, names: Collection[LabelNames]) -> Affected:
+    """Return the nodes and pools of a selector. Raises ChangeError if it selects none or is ambiguous."""
     if not selector:
-        found = _with_gpu(state, "", names)
-        if not any(found):
+        affected = _with_gpu(state, "", names)
+        if not any(affected):
             raise ChangeError(_NO_GPUS)
-        return found
+        return affected
     if "=" in selector:
-        found = _of_label(state, selector)
-        if not any(found):
-            known = [f"{key}={value}" for each in state.nodes for key, value in _labels(each).items()]
+        affected = _of_label(state, selector)
+        if not any(affected):
+            known = [f"{key}={value}" for node in state.nodes for key, value in _labels(node).items()]
             raise ChangeError(_NO_LABEL, name=selector, hint=suggestion(selector, sorted(set(known))))
-        return found
+        return affected
     of_pool, of_gpu = _of_pool(state, selector), _with_gpu(state, selector, names)
     if any(of_pool) and any(of_gpu) and of_pool != of_gpu:
-        node = next((each for each in state.nodes if _name(each) in of_gpu.nodes), {})
+        node = next((node for node in state.nodes if _name(node) in of_gpu.nodes), {})
         facts = {"pool": _pool_label(state, selector), "gpu": names_of_product(names)[0]}
         product = next((_labels(node)[key] for key in names_of_product(names) if key in _labels(node)), "…")
         raise ChangeError(_AMBIGUOUS, name=selector, product=product, **facts)
-    found = of_pool if any(of_pool) else of_gpu
-    if not any(found):
+    affected = of_pool if any(of_pool) else of_gpu
+    if not any(affected):
         known = sorted(state.pool_names | _gpu_names(state, names))
         raise ChangeError(_NO_NODES, name=selector, hint=suggestion(selector, known), known=_listed(known))
-    return found
+    return affected
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -211,65 +222,69 @@ def _listed(names: Sequence[str]) -> str:
 
 def names_of_product(names: Collection[LabelNames]) -> list[str]:
     """Return the labels that report the product of a GPU."""
-    return list(dict.fromkeys(key for each in names for key in each.product))
+    return list(dict.fromkeys(key for label_set in names for key in label_set.product))
 
 
-def _of_label(state: NodeState, selector: str) -> Affected:
+def _of_label(state: EditableInventory, selector: str) -> Affected:
     key, _, value = selector.partition("=")
-    nodes = frozenset(_name(each) for each in state.nodes if _labels(each).get(key) == value)
-    return Affected(nodes, frozenset(each.name for each in state.all_pools if (key, value) in each.labels))
+    nodes = frozenset(_name(node) for node in state.nodes if _labels(node).get(key) == value)
+    return Affected(nodes, frozenset(pool.name for pool in state.all_pools if (key, value) in pool.labels))
 
 
-def _of_pool(state: NodeState, name: str) -> Affected:
-    nodes = frozenset(_name(each) for each in state.nodes if _is_in(_labels(each), name))
-    pools = [each for each in state.all_pools if each.name == name or _is_in(dict(each.labels), name)]
-    return Affected(nodes, frozenset(each.name for each in pools))
+def _of_pool(state: EditableInventory, name: str) -> Affected:
+    nodes = frozenset(_name(node) for node in state.nodes if _is_in(_labels(node), name))
+    pools = [pool for pool in state.all_pools if pool.name == name or _is_in(dict(pool.labels), name)]
+    return Affected(nodes, frozenset(pool.name for pool in pools))
 
 
 def _is_in(labels: Mapping[str, str], pool: str) -> bool:
     return any(labels.get(key) == pool for key in pool_labels())
 
 
-def _pool_label(state: NodeState, pool: str) -> str:
-    keys = (key for each in state.nodes for key in pool_labels() if _labels(each).get(key) == pool)
+def _pool_label(state: EditableInventory, pool: str) -> str:
+    keys = (key for node in state.nodes for key in pool_labels() if _labels(node).get(key) == pool)
     return next(keys, pool_labels()[0])
 
 
-def _with_gpu(state: NodeState, gpu: str, names: Collection[LabelNames]) -> Affected:
-    """Return the nodes with a GPU of a name; without one, those with any GPU of NVIDIA."""
-    nodes = frozenset(_name(each) for each in state.nodes if _has(_node_gpu(each, names), gpu))
-    pools = [each for each in state.all_pools if _has(_pool_gpu(each), gpu)]
-    return Affected(nodes, frozenset(each.name for each in pools))
+def _with_gpu(state: EditableInventory, gpu: str, names: Collection[LabelNames]) -> Affected:
+    """Return the nodes and pools with a GPU of this name; for an empty name, with any GPU of NVIDIA."""
+    nodes = frozenset(_name(node) for node in state.nodes if _has(_node_gpu(node, names), gpu))
+    pools = [pool for pool in state.all_pools if _has(_pool_gpu(pool), gpu)]
+    return Affected(nodes, frozenset(pool.name for pool in pools))
 
 
-def _has(found: set[str] | None, gpu: str) -> bool:
-    """Return whether names of a GPU contain one. found: None if there is no GPU."""
-    return found is not None and (not gpu or gpu.casefold() in found)
+def _has(spellings: set[str] | None, gpu: str) -> bool:
+    """Return whether a GPU has a name. spellings: its names; None if there is no GPU."""
+    return spellings is not None and (not gpu or gpu.casefold() in spellings)
 
 
 def _node_gpu(node: Mapping[str, Any], names: Collection[LabelNames]) -> set[str] | None:
-    """Return the names of the GPU of a node in lower case; None if nothing shows that it has one."""
-    labels, found = _labels(node), set[str]()
-    known = [_capabilities(labels, each) for each in names]
-    for each in known:
-        found |= _gpu_spellings(each)
+    """Return the names of a node's GPU in lower case; None if nothing shows that the node has a GPU."""
+    labels, spellings = _labels(node), set[str]()
+    known = [_capabilities(labels, label_set) for label_set in names]
+    for capabilities in known:
+        spellings |= _gpu_spellings(capabilities)
     amounts = {**_mapping(node, "status", "capacity"), **_mapping(node, "status", "allocatable")}
     offers = any(
         str(name).partition("/")[0] in gpu_resource_domains() and str(amount) != "0"
         for name, amount in amounts.items()
     )
-    is_gpu = offers or any(key in labels for key in gpu_labels()) or any(each.driver for each in known)
-    return found if found or is_gpu else None
+    is_gpu = (
+        offers
+        or any(key in labels for key in gpu_labels())
+        or any(capabilities.driver for capabilities in known)
+    )
+    return spellings if spellings or is_gpu else None
 
 
 def _pool_gpu(pool: NodePool) -> set[str] | None:
-    found = _gpu_spellings(pool.capabilities)
+    spellings = _gpu_spellings(pool.capabilities)
     gpus = any(name.partition("/")[0] in gpu_resource_domains() for name, _ in pool.resources or ())
-    return found if found or gpus or pool.capabilities.driver else None
+    return spellings if spellings or gpus or pool.capabilities.driver else None
 
 
 def _gpu_spellings(capabilities: NodeCapabilities) -> set[str]:
-    """Return a product as labels have it, and the name of its model, in lower case."""
+    """Return the product as labels write it and the name of its GPU model, in lower case."""
     if not capabilities.product:
         return set()
     product = without_slice(capabilities.product)
@@ -277,10 +292,12 @@ def _gpu_spellings(capabilities: NodeCapabilities) -> set[str]:
     return {product.casefold(), *({model.product.casefold()} if model else ())}
 
 
-def _gpu_names(state: NodeState, names: Collection[LabelNames]) -> set[str]:
+def _gpu_names(state: EditableInventory, names: Collection[LabelNames]) -> set[str]:
     """Return the names of the models of all GPUs, as messages write them."""
-    products = [_capabilities(_labels(each), one).product for each in state.nodes for one in names]
-    products += [each.capabilities.product for each in state.all_pools]
+    products = [
+        _capabilities(_labels(node), label_set).product for node in state.nodes for label_set in names
+    ]
+    products += [pool.capabilities.product for pool in state.all_pools]
     models = ((product, gpu_model(product)) for product in products if product)
     return {model.product if model else product for product, model in models}
 
@@ -293,15 +310,15 @@ def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilit
 
 
 def _node_with(
-    each: Mapping[str, Any], driver: Driver, names: Iterable[LabelNames], nodes: Collection[str]
+    manifest: Mapping[str, Any], driver: Driver, names: Iterable[LabelNames], nodes: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return an object with another driver if it is one of these nodes, or has the devices of one."""
-    if _kind(each) == _SLICE and _node_of_slice(each) in nodes:
-        return _slice_with(each, driver)
-    if _kind(each) != NODE or _name(each) not in nodes:
-        return each
-    labels = _labels_with(_labels(each), driver, names, add=True)
-    return {**each, "metadata": {**each["metadata"], "labels": labels}}
+    """Return an object; with another driver if it is one of these nodes, or a ResourceSlice of one."""
+    if _kind(manifest) == _SLICE and _node_of_slice(manifest) in nodes:
+        return _slice_with(manifest, driver)
+    if _kind(manifest) != NODE or _name(manifest) not in nodes:
+        return manifest
+    labels = _labels_with(_labels(manifest), driver, names, add=True)
+    return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
 
 
 def _pool_with(pool: NodePool, driver: Driver, names: Iterable[LabelNames]) -> NodePool:
@@ -318,17 +335,17 @@ def _profile_with(profile: NodeProfile, driver: Driver, names: Iterable[LabelNam
 def _labels_with(
     labels: Mapping[str, str], driver: Driver, names: Iterable[LabelNames], *, add: bool
 ) -> dict[str, str]:
-    """Return labels that report a driver. add: also if none reports one now."""
-    found = dict(labels)
-    for each in names:
+    """Return labels that report a driver. add: add such labels if there are none."""
+    changed = dict(labels)
+    for label_set in names:
         for families, numbers, text in (
-            (each.driver, str(driver.version).split("."), str(driver.version)),
-            (each.cuda, [str(part) for part in driver.cuda], str(driver.cuda)),
+            (label_set.driver, str(driver.version).split("."), str(driver.version)),
+            (label_set.cuda, [str(part) for part in driver.cuda], str(driver.cuda)),
         ):
             present = [family for family in families if any(key in labels for key in family.keys)]
             for family in present or (list(families[:1]) if add else []):
-                found |= _family_labels(family, numbers, text)
-    return found
+                changed |= _family_labels(family, numbers, text)
+    return changed
 
 
 def _family_labels(family: LabelFamily, numbers: Sequence[str], text: str) -> dict[str, str]:
@@ -337,32 +354,34 @@ def _family_labels(family: LabelFamily, numbers: Sequence[str], text: str) -> di
     return {key: (numbers[at] if at < len(numbers) else "") for at, key in enumerate(family.keys)}
 
 
-def _slice_with(each: Mapping[str, Any], driver: Driver) -> dict[str, Any]:
-    """Return a ResourceSlice whose devices report a driver, if they report one now."""
-    spec = each["spec"]
+def _slice_with(manifest: Mapping[str, Any], driver: Driver) -> dict[str, Any]:
+    """Return a ResourceSlice in which devices that report a driver report this one."""
+    spec = manifest["spec"]
     prefix = f"{spec.get('driver')}/"
     versions = {_DRA_DRIVER: _semver(driver.version.numbers), _DRA_CUDA: _semver(driver.cuda)}
 
-    def attributes(found: Any) -> Any:
-        if not isinstance(found, Mapping):
-            return found
+    def with_versions(attributes: Any) -> Any:
+        if not isinstance(attributes, Mapping):
+            return attributes
         return {
             name: {"version": versions[short]} if (short := name.removeprefix(prefix)) in versions else value
-            for name, value in found.items()
+            for name, value in attributes.items()
         }
 
-    def device(found: Any) -> Any:
-        if not isinstance(found, Mapping):
-            return found
-        changed = {**found, "attributes": attributes(found["attributes"])} if "attributes" in found else found
-        basic = found.get("basic")  # in v1beta1
+    def with_attributes(device: Any) -> Any:
+        if not isinstance(device, Mapping):
+            return device
+        changed = dict(device)
+        if "attributes" in device:
+            changed["attributes"] = with_versions(device["attributes"])
+        basic = device.get("basic")  # in v1beta1
         if not isinstance(basic, Mapping):
             return changed
-        return {**changed, "basic": {**basic, "attributes": attributes(basic.get("attributes"))}}
+        return {**changed, "basic": {**basic, "attributes": with_versions(basic.get("attributes"))}}
 
     devices = spec.get("devices")
-    changed = [device(one) for one in devices] if isinstance(devices, list) else devices
-    return {**each, "spec": {**spec, "devices": changed}}
+    changed = [with_attributes(device) for device in devices] if isinstance(devices, list) else devices
+    return {**manifest, "spec": {**spec, "devices": changed}}
 
 
 def _semver(numbers: Sequence[int]) -> str:
@@ -374,34 +393,36 @@ def _semver(numbers: Sequence[int]) -> str:
 
 
 def _pool_of(profile: NodeProfile) -> NodePool:
-    """Return the nodes of a profile, with the labels of the present ones, too."""
+    """Return the pool of a profile; its labels include those by which the profile matches present nodes."""
     pool = profile.pool
     return pool._replace(labels=tuple(dict((*profile.match, *profile.labels)).items()))
 
 
-def _kind(each: Mapping[str, Any]) -> str:
-    return str(each.get("kind", NODE))
+def _kind(manifest: Mapping[str, Any]) -> str:
+    return str(manifest.get("kind", NODE))
 
 
-def _name(each: Mapping[str, Any]) -> str:
-    return str(_mapping(each, "metadata").get("name", ""))
+def _name(manifest: Mapping[str, Any]) -> str:
+    return str(_mapping(manifest, "metadata").get("name", ""))
 
 
-def _labels(each: Mapping[str, Any]) -> dict[str, str]:
+def _labels(manifest: Mapping[str, Any]) -> dict[str, str]:
     return {
-        key: value for key, value in _mapping(each, "metadata", "labels").items() if isinstance(value, str)
+        key: value
+        for key, value in _mapping(manifest, "metadata", "labels").items()
+        if isinstance(value, str)
     }
 
 
-def _node_of_slice(each: Mapping[str, Any]) -> str:
-    return str(_mapping(each, "spec").get("nodeName", ""))
+def _node_of_slice(manifest: Mapping[str, Any]) -> str:
+    return str(_mapping(manifest, "spec").get("nodeName", ""))
 
 
-def _mapping(each: Mapping[str, Any], *steps: str) -> Mapping[str, Any]:
-    found: Any = each
+def _mapping(manifest: Mapping[str, Any], *steps: str) -> Mapping[str, Any]:
+    value: Any = manifest
     for step in steps:
-        found = found.get(step) if isinstance(found, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+        value = value.get(step) if isinstance(value, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 _NO_VERSION = Message("expected a driver branch such as 595, or a version such as 580.95.05, got {version!r}")
@@ -417,9 +438,9 @@ class Driver(NamedTuple):
 
 
 def parse_driver(text: str) -> Driver:
-    """Return the driver of a version; of a branch alone, its newest release that came with a toolkit.
+    """Return the driver of a version; for a branch, its newest release that came with a CUDA toolkit.
 
-    Raises ChangeError for anything else, and for a branch of which no CUDA version is known.
+    Raises ChangeError for other texts, and for a branch whose CUDA version is unknown.
     """
     version = DriverVersion.parse(text)
     if version is None:
@@ -434,7 +455,7 @@ def parse_driver(text: str) -> Driver:
 
 
 class ChangeError(ValueError):
-    """A change cannot be applied: nothing has that name, or it is ambiguous. The user's fault."""
+    """A change cannot be applied: its selector selects nothing or is ambiguous. The user's fault."""
 
     def __init__(self, text: Message, **facts: object) -> None:
         self._text = text.having(**facts)

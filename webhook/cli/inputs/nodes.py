@@ -22,7 +22,7 @@ _MOST_NAMES: Final = 2
 
 
 def read_nodes(paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
-    """Return the nodes and declared pools in files, or without paths those of a cluster, and their objects.
+    """Return the inventory in files, or of the cluster if there are no paths, and the objects it is made of.
 
     Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
     """

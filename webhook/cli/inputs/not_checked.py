@@ -16,14 +16,14 @@ OF_NODES: Final = (*WITHOUT_NODES, UNKNOWN_CUDA)
 
 
 def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
-    """Return a decision that says of a cluster or file without nodes that it has none."""
+    """Return a decision; if nodes were given and there are none, what it did not check says so."""
     if not nodes_given:
         return decision
-    found = tuple(
+    not_checked = tuple(
         NotChecked(path, NO_NODES_FOUND if reason is NO_NODES else reason)
         for path, reason in decision.not_checked
     )
-    return decision._replace(not_checked=found)
+    return decision._replace(not_checked=not_checked)
 
 
 def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, str]]:
@@ -32,26 +32,28 @@ def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, 
 
 
 def all_not_checked_lines(decision: Decision, language: Language) -> list[str]:
-    """Return a line for each thing that a decision did not check."""
-    return [not_checked_line(found, language) for found in decision.not_checked]
+    """Return a line for each check that a decision did not make."""
+    return [not_checked_line(entry, language) for entry in decision.not_checked]
 
 
 def not_checked_lines(decision: Decision, language: Language) -> list[str]:
-    """Return a line for each thing that a decision did not check, except what `without_nodes` says."""
+    """Return a line for each check that a decision did not make; `without_nodes` reports the others."""
     return [
-        not_checked_line(found, language)
-        for found in decision.not_checked
-        if found.reason not in WITHOUT_NODES
+        not_checked_line(entry, language)
+        for entry in decision.not_checked
+        if entry.reason not in WITHOUT_NODES
     ]
 
 
-def not_checked_line(found: NotChecked, language: Language) -> str:
-    """Return the line that says what a decision did not check, and why."""
-    reason = found.reason.in_language(language)
-    return f"{found.path}: {reason}" if found.path else reason
+def not_checked_line(entry: NotChecked, language: Language) -> str:
+    """Return the line for a check that a decision did not make: its place and the reason."""
+    reason = entry.reason.in_language(language)
+    return f"{entry.path}: {reason}" if entry.path else reason
 
 
 def without_nodes(decisions: Iterable[Decision], language: Language) -> list[str]:
-    """Return the line that says, once for all objects, that no nodes are known, if an object needs them."""
-    found = {reason for decision in decisions for _, reason in decision.not_checked}
-    return [f"{NOT_CHECKED_MARK} {each.in_language(language)}" for each in WITHOUT_NODES if each in found]
+    """Return one line for all objects if an object was not compared with nodes because there are none."""
+    reasons = {reason for decision in decisions for _, reason in decision.not_checked}
+    return [
+        f"{NOT_CHECKED_MARK} {reason.in_language(language)}" for reason in WITHOUT_NODES if reason in reasons
+    ]

@@ -22,11 +22,11 @@ class InputError(ValueError):
 
 
 class Subject(NamedTuple):
-    """An object to evaluate. source: file and line. name: may be a generateName with `*`."""
+    """An object to evaluate."""
 
-    source: str
+    source: str  # file and line
     request: AdmissionRequest
-    name: str
+    name: str  # of a generateName: with `*` at its end
 
 
 def objects_in(path: str) -> Iterator[tuple[str, Any]]:
@@ -55,16 +55,16 @@ def _place(location: str) -> str:
 
 
 def subject_of(source: str, value: Any, namespace: str, workloads: Workloads) -> Subject:
-    """Return an object to evaluate; namespace: if it does not set one.
+    """Return an object to evaluate. namespace: for an object that does not set one.
 
-    Raises InputError, also for a misspelt field of resources, and for a kind that differs from one of the
-    workload kinds only in upper and lower case.
+    Raises InputError, also for a misspelt field of resources, and for a kind that differs from a workload
+    kind only in upper and lower case.
     """
     request, name = request_of(source, value, namespace)
     known = {kind.lower(): kind for group, kind in workloads.paths if group == request.group}
-    meant = known.get(request.kind.lower(), request.kind)
-    if meant != request.kind:
-        raise InputError(f"{source}: unknown kind {request.kind!r} – did you mean {meant!r}?")
+    expected = known.get(request.kind.lower(), request.kind)
+    if expected != request.kind:
+        raise InputError(f"{source}: unknown kind {request.kind!r} – did you mean {expected!r}?")
     _check_resources(source, value)
     return Subject(source, request, name)
 
@@ -80,9 +80,11 @@ def _check_resources(source: str, document: Any) -> None:
         items = value.items() if isinstance(value, dict) else enumerate(value)
         if isinstance(value, dict) and path[-1:] == ("resources",):
             for key in value.keys() - set(_RESOURCE_FIELDS):
-                if near := get_close_matches(str(key), _RESOURCE_FIELDS, n=1, cutoff=_MIN_SIMILARITY):
+                if similar := get_close_matches(str(key), _RESOURCE_FIELDS, n=1, cutoff=_MIN_SIMILARITY):
                     place = field_path((*path, key))
-                    raise InputError(f"{source}: {place}: unknown field {key!r} – did you mean {near[0]!r}?")
+                    raise InputError(
+                        f"{source}: {place}: unknown field {key!r} – did you mean {similar[0]!r}?"
+                    )
         todo += [((*path, step), inner) for step, inner in items if isinstance(inner, dict | list)]
 
 

@@ -22,21 +22,22 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 def options(*decorators: Callable[[Any], Any]) -> Callable[[F], F]:
     """Return a decorator that adds options to a command, in this order."""
-    return lambda command: reduce(lambda found, add: add(found), reversed(decorators), command)
+    return lambda command: reduce(lambda decorated, add: add(decorated), reversed(decorators), command)
 
 
 def option_group(name: str, make: Callable[..., Any], *decorators: Callable[[Any], Any]) -> Callable[[F], F]:
-    """Return a decorator that adds options to a command, which gets their values together, as `name`.
+    """Return a decorator that adds options to a command and passes their values as one argument, `name`.
 
-    make: called with the values, of these options and of those above, that are named as its parameters.
+    make: returns that argument. It gets the option values that its parameters name, including values of
+    options that are declared above this group.
     """
-    own = signature(make).parameters
+    parameters = signature(make).parameters
 
     def add(command: F) -> F:
         @wraps(command)
         def wrapper(**values: Any) -> Any:
-            made = make(**{key: values.pop(key) for key in own if key in values})
-            return command(**{name: made}, **values)
+            group = make(**{key: values.pop(key) for key in parameters if key in values})
+            return command(**{name: group}, **values)
 
         return options(*decorators)(wrapper)  # type: ignore[return-value]  # the command, with other arguments
 
@@ -63,7 +64,7 @@ def port_option(default: int, help: str) -> Callable[[F], F]:  # noqa: A002 - as
 
 
 def cuda_option(name: str, example: str, help: str) -> Callable[[F], F]:  # noqa: A002 - as click names it
-    """Return an option whose value is a CUDA version, or None. example: for the message of a wrong value."""
+    """Return an option whose value is a CUDA version or None. example: a version for error messages."""
 
     def parse(_context: click.Context, _parameter: click.Parameter, value: str | None) -> CudaVersion | None:
         from rules.cuda.versions import CudaVersion
@@ -124,7 +125,7 @@ existing_objects_option: Final = files_option(
 
 # What they are evaluated against.
 def rules_option(help_text: str) -> Callable[[F], F]:
-    """Return the option --rules, which means something else in some commands."""
+    """Return the option --rules. help_text: what a command uses the rules for."""
     return files_option("--rules", "rule_paths", type=RULE_PATH, help=help_text)
 
 
@@ -197,12 +198,12 @@ cluster_options: Final = option_group(
         "Read from the cluster of this context.  [default as kubectl plugin: the current context]"
     ),
 )
-# What decides on objects except the rules, and the language.
+# The options of decisions except the rules.
 node_and_cluster_options: Final = options(
     nodes_option, cluster_options, namespace_option, language_option, quiet_option
 )
 decision_options: Final = options(rules_in_force_option, node_and_cluster_options)
-# What defines the labels of nodes, and the language.
+# The options of commands that read labels of nodes.
 label_options: Final = options(
     nodes_option,
     rules_option(

@@ -78,7 +78,7 @@ class _Demand(NamedTuple):
 
 
 class Quotas:
-    """The ResourceQuotas and LimitRanges of namespaces; of a cluster, each namespace is read when needed."""
+    """The ResourceQuotas and LimitRanges of namespaces. A namespace of a cluster is read when needed."""
 
     def __init__(self, source: ClusterSource, language: Language) -> None:
         self._source = source
@@ -87,15 +87,15 @@ class Quotas:
         self._read: dict[str, _Limits] = {}
 
     def add(self, documents: Iterable[Any], namespace: str) -> None:
-        """Use the quotas and LimitRanges among objects, too, in place of those of the same name.
+        """Add the quotas and LimitRanges among objects; they replace those of the cluster with the same name.
 
         namespace: of objects that do not set one.
         """
-        for each in documents:
-            if isinstance(each, dict) and each.get("kind") in ("ResourceQuota", "LimitRange"):
-                metadata = each.get("metadata")
+        for document in documents:
+            if isinstance(document, dict) and document.get("kind") in ("ResourceQuota", "LimitRange"):
+                metadata = document.get("metadata")
                 where = metadata.get("namespace") if isinstance(metadata, dict) else None
-                self._written[str(where or namespace)].append(each)
+                self._written[str(where or namespace)].append(document)
 
     def findings(
         self, workloads: Workloads, group: str, kind: str, namespace: str, document: Mapping[str, Any]
@@ -115,19 +115,20 @@ class Quotas:
             for path, spec in specs.items()
         ]
         message = _POD if kind == "Pod" else _WORKLOAD
-        together = [demands] if group in _AT_ONCE else [[each] for each in demands]
-        found = (
-            found
+        batches = [demands] if group in _AT_ONCE else [[demand] for demand in demands]
+        findings = (
+            finding
             for quota in limits.quotas.values()
-            for those in together
-            for found in self._findings(quota, those, message)
+            for batch in batches
+            for finding in self._findings(quota, batch, message)
         )
-        return tuple(dict.fromkeys(found))
+        return tuple(dict.fromkeys(findings))
 
     def with_defaults(self, request: AdmissionRequest) -> tuple[AdmissionRequest, str]:
-        """Return the creation of a pod as webhooks see it, and a note on the extended resources it gets.
+        """Return a request as webhooks see it, and a note on the extended resources that a LimitRange adds.
 
-        Before that, the API server sets the defaults of LimitRanges. Others are as they are, without a note.
+        The API server sets the defaults of LimitRanges on pods before it calls webhooks. Other requests are
+        returned unchanged, with an empty note.
         """
         is_pod = (request.group, request.kind, request.operation) == ("", "Pod", "CREATE")
         if not (is_pod and request.object and (self._written or self._source.selected)):
@@ -140,36 +141,41 @@ class Quotas:
         return replace(request, object=document), note
 
     def used_up(self, pods: Iterable[tuple[str, Mapping[str, Any]]]) -> list[QuotaFinding]:
-        """Return what is used up of what GPU pods use. pods: namespace and spec of the existing ones."""
+        """Return the quotas that are used up for a resource of GPU pods. pods: namespace and spec of each."""
         used: defaultdict[str, set[str]] = defaultdict(set)
         for namespace, spec in pods:
             amounts = usage_of(spec).amounts
             if any("/" in resource for resource in amounts if resource.startswith("requests.")):
                 used[namespace] |= amounts.keys()
-        found = []
+        findings = []
         for namespace, resources in sorted(used.items()):
             for quota in self._of(namespace).quotas.values():
                 for resource in sorted(resources & quota.hard.keys()):
                     if not quota.left(resource):
                         facts = {"used": quantity_text(quota.used.get(resource, 0))}
-                        found.append(self._finding(_USED_UP, quota, (resource,), facts))
-        return found
+                        findings.append(self._finding(_USED_UP, quota, (resource,), facts))
+        return findings
 
     def _findings(
         self, quota: ResourceQuota, demands: Iterable[_Demand], message: Message
     ) -> Iterator[QuotaFinding]:
-        those = [(each, counts) for each in demands if (counts := quota.counts(each.spec)) is not False]
-        sure = all(counts for _, counts in those)
+        affected = [
+            (demand, counts) for demand in demands if (counts := quota.counts(demand.spec)) is not False
+        ]
+        sure = all(counts for _, counts in affected)
         unset = [
-            (name, found) for name in quota.hard for each, _ in those if (found := each.usage.unset.get(name))
+            (name, containers)
+            for name in quota.hard
+            for demand, _ in affected
+            if (containers := demand.usage.unset.get(name))
         ]
         if unset:
-            names = dict.fromkeys(name for _, found in unset for name in found)
+            names = dict.fromkeys(name for _, containers in unset for name in containers)
             facts: dict[str, Any] = {"containers": ", ".join(f"container {name!r}" for name in names)}
             resources = tuple(dict.fromkeys(resource for resource, _ in unset))
             yield self._finding(_UNSET, quota, resources, facts, sure=sure)
         for resource in quota.hard:
-            needs = [(each.usage.amounts.get(resource, 0), each.copies) for each, _ in those]
+            needs = [(demand.usage.amounts.get(resource, 0), demand.copies) for demand, _ in affected]
             needed, left = sum(amount * copies for amount, copies in needs), quota.left(resource)
             if needed > left:
                 copies = sum(copies for _, copies in needs)
@@ -203,14 +209,19 @@ class Quotas:
 
     def _of(self, namespace: str) -> _Limits:
         if namespace not in self._read:
-            found = [*self._in_cluster(namespace), *self._written[namespace]]
+            documents = [*self._in_cluster(namespace), *self._written[namespace]]
             quotas = [
-                ResourceQuota.of(each, namespace) for each in found if each.get("kind") == "ResourceQuota"
+                ResourceQuota.of(document, namespace)
+                for document in documents
+                if document.get("kind") == "ResourceQuota"
             ]
-            ranges = [each for each in found if each.get("kind") == "LimitRange"]
+            ranges = [document for document in documents if document.get("kind") == "LimitRange"]
             self._read[namespace] = _Limits(
                 {quota.name: quota for quota in quotas},
-                {str(each.get("metadata", {}).get("name")): limit_defaults(each) for each in ranges},
+                {
+                    str(limit_range.get("metadata", {}).get("name")): limit_defaults(limit_range)
+                    for limit_range in ranges
+                },
             )
         return self._read[namespace]
 
@@ -225,7 +236,7 @@ class Quotas:
 
 
 def _copies(document: Mapping[str, Any], path: Path, group: str) -> int:
-    """Return how many pods of the template at a path run at once, as far as the object says; at least one."""
+    """Return how many pods of the template at a path run at once; 1 if the object does not say it."""
     copies, node = 1, document
     for step in path[:-1] if group in _AT_ONCE else ():
         node = node[step]  # type: ignore[index]  # a path in the object: names and indices
@@ -236,7 +247,7 @@ def _copies(document: Mapping[str, Any], path: Path, group: str) -> int:
 
 
 def _fitting(needs: Iterable[tuple[Amount, int]], left: Amount) -> int:
-    """Return how many pods fit into what is left, in order. needs: of one pod, and the number of pods."""
+    """Return how many pods fit into what is left, in order. needs: amount of a pod, number of such pods."""
     fit = 0
     for amount, copies in needs:
         most = min(copies, int(left // amount)) if amount else copies

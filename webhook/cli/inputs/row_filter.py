@@ -28,27 +28,27 @@ filter_option: Final = click.option(
 
 
 def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], Mapping[str, str]]) -> list[T]:
-    """Return the items whose rows all filters select. In a cell with several values, one must match.
+    """Return the items whose rows match all filters. A cell with several values matches by any of them.
 
     Raises BadInputError for a filter that is not COLUMN=GLOB, and for an unknown column.
     """
     parts = [part for text in filters for part in text.split(",")]
-    found = [(_columns(row_of(item)), item) for item in items] if parts else []
-    columns = found[0][0] if found else {}
-    for each in parts:
-        column, equals, pattern = each.partition("=")
+    rows = [(_columns(row_of(item)), item) for item in items] if parts else []
+    columns = rows[0][0] if rows else {}
+    for part in parts:
+        column, equals, pattern = part.partition("=")
         negated = column.endswith("!")
         column = column.removesuffix("!").strip().lower()
         if not (column and equals):
-            raise BadInputError(NO_FILTER.having(text=each).in_language(current_language()))
+            raise BadInputError(NO_FILTER.having(text=part).in_language(current_language()))
         if columns and column not in columns:
             words = NO_COLUMN.in_language(current_language())
             raise BadInputError(words.format(name=column, columns=", ".join(columns)))
         matches = glob(pattern.strip()).fullmatch
-        found = [
-            (row, item) for row, item in found if any(map(matches, row[column].split(", "))) is not negated
+        rows = [
+            (row, item) for row, item in rows if any(map(matches, row[column].split(", "))) is not negated
         ]
-    return [item for _, item in found] if parts else list(items)
+    return [item for _, item in rows] if parts else list(items)
 
 
 def _columns(row: Mapping[str, str]) -> dict[str, str]:
@@ -59,13 +59,13 @@ def _columns(row: Mapping[str, str]) -> dict[str, str]:
 def named(
     names: Iterable[str], known: Sequence[str], noun: Message, for_paths: Message = USE_PATH_OPTION
 ) -> list[str]:
-    """Return the known names that names and globs select, in that order; without names, all.
+    """Return the known names that match names and globs, in their order; without names, all.
 
-    for_paths: the hint for a name that is that of a file.
-    Raises BadInputError for a name that selects none.
+    for_paths: the hint for a name that matches nothing and is the path of a file.
+    Raises BadInputError for a name that matches nothing.
     """
     chosen = list(names)
-    found: dict[str, None] = {}
+    selected: dict[str, None] = {}
     for name in chosen:
         matching = list(filter(glob(name).fullmatch, known))
         if not matching:
@@ -73,5 +73,5 @@ def named(
             message = NOT_NAMED.having(noun=noun, name=name).in_language(language)
             path_hint = for_paths.in_language(language) if Path(name).exists() else ""
             raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
-        found |= dict.fromkeys(matching)
-    return list(found) if chosen else list(known)
+        selected |= dict.fromkeys(matching)
+    return list(selected) if chosen else list(known)

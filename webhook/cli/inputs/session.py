@@ -73,14 +73,14 @@ _WARNED: Final = 3
 
 @dataclass(eq=False)
 class Session:
-    """The values of options, and what is read as they say: each when it is first used, and once.
+    """The inputs that the options of a command select. Each input is read when it is first used, and once.
 
-    A command has those of the options that it declares. Reading raises BadInputError; ForbiddenError if the
-    rights of the user do not suffice.
+    An option that the command does not declare has its default. Reading raises BadInputError; ForbiddenError
+    if the user has no right to read.
 
     Attributes:
-        rule: of `--rule`, the rule that defines the labels of nodes.
-        nodes_readable: whether the rights of the user suffice for the nodes.
+        rule: value of `--rule`: the rule that defines the labels of nodes.
+        nodes_readable: whether the user has the right to read the nodes.
         failed: whether a rule or an object has an error; the exit status is 2 then.
         notes: what could not be read, and so is not checked.
     """
@@ -157,16 +157,16 @@ class Session:
     # Each of these reads all, so that errors in rules come before those in nodes, and these before others.
 
     def load(self) -> None:
-        """Read rules, nodes and workload kinds, and warn of what the rights of the user do not allow."""
+        """Read rules, nodes and workload kinds, and warn of those that the user has no right to read."""
         self.load_readable()
         for note in self.notes:
             print_warning(note, self.language)
 
     def load_readable(self) -> None:
-        """Read what the rights of the user allow; what they do not allow is in the notes.
+        """Read rules, nodes and workload kinds; add a note for those that the user has no right to read.
 
-        Without the right to read the rules of the cluster, the built-in rules are used; without that to read
-        its nodes, none is known.
+        The built-in rules replace rules that are not readable; the inventory is empty if nodes are not
+        readable.
         """
         try:
             self._load_rules()
@@ -197,7 +197,7 @@ class Session:
     # Rules
 
     def read_rules(self, paths: Iterable[str]) -> Loaded:
-        """Return the rules in files and folders; without paths, those of the cluster or the built-in rules.
+        """Return the rules in files and folders; without paths, those of the cluster or the built-in ones.
 
         Raises BadInputError if a path cannot be read or the paths contain no rule.
         """
@@ -238,7 +238,7 @@ class Session:
         )
 
     def _rules_in_force(self) -> Loaded:
-        """Return the rules of the options; if the cluster has none that decides, also the built-in rules."""
+        """Return the selected rules; for a cluster without rules that decide, also the built-in rules."""
         loaded = self.read_rules(self.rule_paths)
         if self.rule_paths or not self.cluster.selected:
             return loaded
@@ -250,7 +250,7 @@ class Session:
         return self._load([*self.sources([]), *self.sources([BUILT_IN])])
 
     def _with_last_valid(self, loaded: Loaded) -> Loaded:
-        """Return the rules with the last valid version of those with an error, which the webhook keeps."""
+        """Return the rules; a rule with an error is in its last valid version, which the webhook keeps."""
         sources = dict(self.sources([]))
         invalid = {error.location.file for error in loaded.errors} & sources.keys()
         try:
@@ -265,7 +265,7 @@ class Session:
         return replace(loaded, rules=self._load((sources | kept).items()).rules)
 
     def no_rules(self) -> Message:
-        """Return that the cluster has no rules in the namespace, and which namespaces have some."""
+        """Return the message that the namespace has no rules, with the namespaces that have rules."""
         try:
             namespaces = self.cluster.query(lambda cluster: cluster.rule_namespaces())
         except BadInputError:  # the rules were read, so this is no reason to fail
@@ -295,7 +295,7 @@ class Session:
 
     @cached_property
     def label_rules(self) -> RuleSet:
-        """The rules that define labels of nodes; none without options, as the built-in rules define none."""
+        """The rules that may define labels of nodes; empty without options, as built-in rules define none."""
         given = self.rule_paths or self.rule or self.cluster.selected
         return self.rules if given else RuleSet()
 
@@ -320,11 +320,11 @@ class Session:
         return self.complete(decide(self.snapshot, request, time()))
 
     def complete(self, decision: Decision) -> Decision:
-        """Return a decision that says of a cluster or file without nodes that it has none."""
+        """Return a decision; if nodes were given and there are none, what it did not check says so."""
         return with_inventory(decision, nodes_given=self.nodes_given)
 
     def add_note(self, message: str | Message) -> None:
-        """Print a note on stderr, and keep it for reports: what is not read, and so not checked."""
+        """Print a note on stderr, and keep it for reports: an input that is not read, and so not checked."""
         print_note(message, self.language)
         self.notes.append(message if isinstance(message, str) else message.in_language(self.language))
 

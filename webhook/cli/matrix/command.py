@@ -15,7 +15,7 @@ from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
-from webhook.cli.inputs.node_changes import NodeState
+from webhook.cli.inputs.node_changes import EditableInventory
 from webhook.cli.inputs.options import cuda_option, label_options, output_option
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import (
@@ -92,7 +92,9 @@ def command(
         policy = replace(policy, labels=session.label_names)
         inventory = session.present_nodes()
         if changes:
-            state, done = changes.apply(NodeState.of(session.node_objects, session.label_rules), session)
+            state, done = changes.apply(
+                EditableInventory.of(session.node_objects, session.label_rules), session
+            )
             inventory = state.inventory()
             for each in done:
                 print_note(WHAT_IF_CHANGE.having(change=each.text))

@@ -19,7 +19,7 @@ from webhook.cli.audit.workloads import Workload
 from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
-from webhook.cli.inputs.node_changes import Affected, Change, ChangeError, NodeState
+from webhook.cli.inputs.node_changes import Affected, Change, ChangeError, EditableInventory
 from webhook.cli.inputs.options import (
     cuda_option,
     existing_objects_option,
@@ -183,7 +183,7 @@ def _result(
         rules = loaded.rules
         paths = ", ".join(new_rules)
         done.append(Change(_RULES.having(paths=paths)))
-    state, of_nodes = changes.apply(NodeState.of(before.node_objects, rules), before)
+    state, of_nodes = changes.apply(EditableInventory.of(before.node_objects, rules), before)
     done += of_nodes
     policy = before.policy
     if state.rules != before.policy.rules:

@@ -19,7 +19,7 @@ from tests.support.what_if_clusters import POOLS, nodes
 from webhook.cli.inputs.node_changes import (
     ChangeError,
     DriverChange,
-    NodeState,
+    EditableInventory,
     parse_driver,
     with_driver,
     with_nodes,
@@ -30,7 +30,7 @@ from webhook.cli.inputs.node_changes import (
 _POOL_KEY = "karpenter.sh/nodepool"
 
 
-def _capabilities(state: NodeState) -> dict[str, NodeCapabilities]:
+def _capabilities(state: EditableInventory) -> dict[str, NodeCapabilities]:
     inventory = state.inventory()
     classes = inventory.classes(inventory.everything)
     return {name: each.capabilities for each in classes for name in inventory.names(each.members)}
@@ -53,7 +53,7 @@ def _profile(name: str, product: str) -> NodeProfile:
 @given(st.sampled_from(POOLS), st.sampled_from([each for each in certain_branches() if each >= 470]))
 def test_a_driver_changes_the_nodes_of_its_pool_only(pool: Any, branch: int) -> None:
     """Their driver and CUDA version are those of the branch; all else, and all other nodes, stay."""
-    state = NodeState.of(nodes(per_pool=2), RuleSet())
+    state = EditableInventory.of(nodes(per_pool=2), RuleSet())
     before = _capabilities(state)
     driver = parse_driver(str(branch))
     after, affected = with_driver(state, DriverChange(pool.name, driver))
@@ -67,7 +67,7 @@ def test_a_driver_changes_the_nodes_of_its_pool_only(pool: Any, branch: int) -> 
 
 def test_changing_a_driver_back_gives_the_same_nodes() -> None:
     """All labels are as they were."""
-    state = NodeState.of(nodes(per_pool=2), RuleSet())
+    state = EditableInventory.of(nodes(per_pool=2), RuleSet())
     there, _ = with_driver(state, DriverChange("t4", parse_driver("595")))
     back, _ = with_driver(there, DriverChange("t4", parse_driver("535.104.05")))
     assert (False, state) == (there == state, back)
@@ -88,7 +88,7 @@ def test_an_unknown_driver_is_an_error(text: str) -> None:
 
 def test_nodes_are_selected_by_gpu_and_by_label_too() -> None:
     """By the name of the model in any case, or by the product as the label has it."""
-    state, driver = NodeState.of(nodes(per_pool=1), RuleSet()), parse_driver("595")
+    state, driver = EditableInventory.of(nodes(per_pool=1), RuleSet()), parse_driver("595")
     selectors = ("V100", "tesla-v100-sxm2-32gb", "kubernetes.io/hostname=v100-0", "v100")
     found = [with_driver(state, DriverChange(each, driver))[1].nodes for each in selectors]
     assert [{"v100-0"}] * 4 == found
@@ -101,7 +101,7 @@ def test_a_name_of_a_pool_and_of_a_gpu_on_other_nodes_is_ambiguous() -> None:
     found[0]["metadata"]["labels"][POOLS[0].label] = "t4"  # a pool of V100s with this name
     found[1]["metadata"]["labels"][POOLS[1].label] = "other"
     with pytest.raises(ChangeError) as error:
-        with_driver(NodeState.of(found, RuleSet()), DriverChange("t4", parse_driver("595")))
+        with_driver(EditableInventory.of(found, RuleSet()), DriverChange("t4", parse_driver("595")))
     assert "write cloud.google.com/gke-nodepool=t4 for the pool, or nvidia.com/gpu.product=Tesla-T4" in str(
         error.value
     )
@@ -109,7 +109,7 @@ def test_a_name_of_a_pool_and_of_a_gpu_on_other_nodes_is_ambiguous() -> None:
 
 def test_an_unknown_name_is_an_error_that_suggests_one() -> None:
     """Of pools and GPUs; of labels, too."""
-    state, driver = NodeState.of(nodes(per_pool=1), RuleSet()), parse_driver("595")
+    state, driver = EditableInventory.of(nodes(per_pool=1), RuleSet()), parse_driver("595")
     for selector, suggested in (("v10", "v100"), ("kubernetes.io/hostname=v100-9", "v100-0")):
         with pytest.raises(ChangeError, match=f"did you mean .*{suggested}"):
             with_driver(state, DriverChange(selector, driver))
@@ -121,7 +121,9 @@ def test_a_node_with_gpus_that_reports_no_driver_reports_it_then() -> None:
     """A node without GPUs stays as it is."""
     labels = {"nvidia.com/gpu.product": "Tesla-T4"}
     found = [{"metadata": {"name": "gpu", "labels": labels}}, {"metadata": {"name": "cpu", "labels": {}}}]
-    after, affected = with_driver(NodeState.of(found, RuleSet()), DriverChange("", parse_driver("580")))
+    after, affected = with_driver(
+        EditableInventory.of(found, RuleSet()), DriverChange("", parse_driver("580"))
+    )
     reported = _capabilities(after)
     assert ("580.95.05", (13, 0)) == (reported["gpu"].driver, reported["gpu"].cuda)
     assert {"gpu"} == affected.nodes
@@ -131,7 +133,7 @@ def test_a_node_with_gpus_that_reports_no_driver_reports_it_then() -> None:
 def test_profiles_and_declared_pools_get_the_driver_and_are_removed() -> None:
     """By name, or by the label of the pool; labels at creation stay."""
     rules = RuleSet(profiles=(_profile("gpu-h100", "NVIDIA-H100-80GB-HBM3"), _profile("gpu-l4", "NVIDIA-L4")))
-    state = NodeState.of([], rules)
+    state = EditableInventory.of([], rules)
     after, affected = with_driver(state, DriverChange("gpu-h100", parse_driver("580")))
     first, second = after.rules.profiles
     assert ("580.95.05", (13, 0)) == (first.capabilities.driver, first.capabilities.cuda)
@@ -150,7 +152,7 @@ def test_a_nodepool_of_karpenter_is_removed_with_its_nodes() -> None:
         "spec": {"template": {"spec": {"requirements": []}}},
     }
     node = {"kind": "Node", "metadata": {"name": "one", "labels": {_POOL_KEY: "gpu"}}}
-    state = NodeState.of([pool, node], RuleSet())
+    state = EditableInventory.of([pool, node], RuleSet())
     assert 1 == len(state.inventory().declared.pools)
     after, affected = without_pool(state, "gpu")
     assert not after.objects
@@ -178,7 +180,7 @@ def test_devices_of_dra_report_the_driver_of_their_node() -> None:
         "metadata": {"name": "s"},
         "spec": spec,
     }
-    state = NodeState.of([*nodes(per_pool=1), found], RuleSet())
+    state = EditableInventory.of([*nodes(per_pool=1), found], RuleSet())
     after, _ = with_driver(state, DriverChange("t4", parse_driver("595")))
     assert ("595.71.05", (13, 2)) == (
         _capabilities(after)["t4-0"].driver,
@@ -188,7 +190,7 @@ def test_devices_of_dra_report_the_driver_of_their_node() -> None:
 
 def test_added_nodes_replace_those_of_the_same_name() -> None:
     """Others are added."""
-    state = NodeState.of(nodes(per_pool=1), RuleSet())
+    state = EditableInventory.of(nodes(per_pool=1), RuleSet())
     after, affected = with_nodes(state, nodes({"v100": "580"}, per_pool=2))
     assert 10 == len(after.nodes)
     assert {each["metadata"]["name"] for each in nodes(per_pool=2)} == affected.nodes
@@ -198,7 +200,7 @@ def test_added_nodes_replace_those_of_the_same_name() -> None:
 def test_an_added_profile_replaces_that_of_the_same_name() -> None:
     """It says which nodes may come, and is no node."""
     old, new = _profile("gpu", "NVIDIA-L4"), _profile("gpu", "NVIDIA-L40S")
-    after, affected = with_profiles(NodeState.of([], RuleSet(profiles=(old,))), (new,))
+    after, affected = with_profiles(EditableInventory.of([], RuleSet(profiles=(old,))), (new,))
     assert (new,) == after.rules.profiles
     assert (frozenset[str](), {"gpu"}) == (affected.nodes, set(affected.pools))
 
@@ -206,7 +208,7 @@ def test_an_added_profile_replaces_that_of_the_same_name() -> None:
 def test_no_object_is_changed() -> None:
     """The functions return new objects."""
     found, again = nodes(per_pool=1), nodes(per_pool=1)
-    state = NodeState.of(found, RuleSet())
+    state = EditableInventory.of(found, RuleSet())
     with_driver(state, DriverChange("", parse_driver("595")))
     without_pool(state, "t4")
     assert again == found
