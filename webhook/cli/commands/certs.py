@@ -68,16 +68,16 @@ _DIGITS: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """Location of the certificates. api: None for a directory, whose caBundle the user distributes."""
+    """Location of the certificates."""
 
     store: SecretStore | DirectoryStore
-    api: Kubernetes | None
+    api: Kubernetes | None  # None for a directory, whose caBundle the user distributes
     namespace: str
 
     def rotator(self, names: tuple[str, ...], bundle: Bundle | None) -> CertRotator:
-        """Return their rotator, for the given names, the names in the certificate, or the Service names."""
-        held = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
-        return CertRotator(self.store, Plan(names or held or service_names(self.namespace)), self.api)
+        """Return the rotator. names: of the server; if empty, those in the certificate or of the Service."""
+        current = names_in(bundle.leaf.certificate_pem) if bundle and bundle.leaf else ()
+        return CertRotator(self.store, Plan(names or current or service_names(self.namespace)), self.api)
 
 
 def _place_options(command: F) -> F:
@@ -192,15 +192,18 @@ def show(place: _Place, output: str, language: Language) -> None:
     configurations = read_configurations(place.api) if place.api else []
     bundle = place.store.load().bundle
     now = datetime.now(UTC)
-    found = list(_certificates(bundle, configurations, now)) if bundle else []
-    problems = list(_problems(place, bundle, configurations, found, language))
+    certificates = list(_certificates(bundle, configurations, now)) if bundle else []
+    problems = list(_problems(place, bundle, configurations, certificates, language))
     if output in ("json", "yaml"):
         trusted = b64encode(b"".join(bundle.trusted)).decode() if bundle else None
-        document = {"store": str(place.store), "caBundle": trusted, "certificates": found}
+        document = {"store": str(place.store), "caBundle": trusted, "certificates": certificates}
         print_document(document | {"problems": problems}, output)
     else:
         wide, in_cluster = output == "wide", place.api is not None
-        rows = [_row(each, in_cluster=in_cluster) | (_more(each) if wide else {}) for each in found]
+        rows = [
+            _row(certificate, in_cluster=in_cluster) | (_more(certificate) if wide else {})
+            for certificate in certificates
+        ]
         show_table(rows, language, wide=wide)
     for problem in problems:
         print_error(problem, language)
@@ -238,10 +241,10 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool, language: Language) 
 
 def _summarize(place: _Place, bundle: Bundle, language: Language) -> None:
     """Print the certificates and the next step."""
-    for each in _certificates(bundle, [], datetime.now(UTC)):
-        role = padded(ROLES[each["role"]].in_language(language), _ROLE_WIDTH)
-        until = VALID_UNTIL.having(day=each["notAfter"][:10]).in_language(language)
-        click.echo(f"{role}  {until}  {' '.join(each['names'])}".rstrip())
+    for certificate in _certificates(bundle, [], datetime.now(UTC)):
+        role = padded(ROLES[certificate["role"]].in_language(language), _ROLE_WIDTH)
+        until = VALID_UNTIL.having(day=certificate["notAfter"][:10]).in_language(language)
+        click.echo(f"{role}  {until}  {' '.join(certificate['names'])}".rstrip())
     if isinstance(place.store, DirectoryStore):
         click.echo(f"caBundle  gpugate certs show --directory {place.store.path} -o json | jq -r .caBundle")
     if bundle.issuer() != bundle.authority.certificate_pem:
@@ -258,7 +261,7 @@ def _certificates(
 ) -> Iterator[dict[str, Any]]:
     """Yield the facts of each certificate, as JSON."""
     roles = [("CA", bundle.authority.certificate_pem, bundle.authority.certificate_pem)]
-    roles += [("old CA", each, each) for each in bundle.previous]
+    roles += [("old CA", pem, pem) for pem in bundle.previous]
     if bundle.leaf and (issuer := bundle.issuer()):
         roles.append(("serving", bundle.leaf.certificate_pem, issuer))
     for role, pem, authority in roles:
@@ -271,7 +274,9 @@ def _certificates(
             "notAfter": certificate.not_valid_after_utc.isoformat(),
             "daysLeft": (certificate.not_valid_after_utc - now).days,
             "sha256": certificate.fingerprint(SHA256()).hex(),
-            "trustedBy": [each.kind for each in configurations if authority in each.trusted],
+            "trustedBy": [
+                configuration.kind for configuration in configurations if authority in configuration.trusted
+            ],
         }
 
 
@@ -279,7 +284,7 @@ def _problems(
     place: _Place,
     bundle: Bundle | None,
     configurations: list[Configuration],
-    found: list[dict[str, Any]],
+    certificates: list[dict[str, Any]],
     language: Language,
 ) -> Iterator[str]:
     """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
@@ -288,10 +293,10 @@ def _problems(
         return
     if bundle.leaf is None:
         yield NO_SERVING_CERTIFICATE.in_language(language)
-    kinds = [each.kind for each in configurations]
+    kinds = [configuration.kind for configuration in configurations]
     if place.api is not None and not kinds:
         yield NO_CONFIGURATION.having(name=NAME).in_language(language)
-    for certificate in found:
+    for certificate in certificates:
         if certificate["role"] == "old CA":
             continue
         role = ROLES[certificate["role"]].in_language(language)

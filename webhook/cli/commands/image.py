@@ -50,15 +50,16 @@ _SHORT_DIGEST: Final = 19  # characters: sha256: and 12 digits, as Docker shows 
 
 def table_rows(inspections: Iterable[Inspection]) -> Iterator[dict[str, str]]:
     """Yield a row for each image and set of facts."""
-    for each in inspections:
-        if isinstance(each.result, InspectedImage):
-            more = f" (+{each.result.omitted})" if each.result.omitted else ""
-            for _, platforms in each.result.by_facts():
+    for inspection in inspections:
+        if isinstance(inspection.result, InspectedImage):
+            more = f" (+{inspection.result.omitted})" if inspection.result.omitted else ""
+            for _, platforms in inspection.result.by_facts():
                 yield {
-                    "image": _short(each.result),
+                    "image": _short(inspection.result),
                     "cuda": str(platforms[0].cuda or UNKNOWN),
                     "requires": _requires(platforms[0]),
-                    "platforms": ", ".join(found.platform.removeprefix(_LINUX) for found in platforms) + more,
+                    "platforms": ", ".join(config.platform.removeprefix(_LINUX) for config in platforms)
+                    + more,
                 }
 
 
@@ -74,8 +75,8 @@ def _short(image: InspectedImage) -> str:
 def _requires(config: PlatformConfig) -> str:
     """Return the first alternative of each requirement, and the number of the others."""
     shown = []
-    for each in constraints(config.env):
-        first, *others = each.text.split() or [UNKNOWN]
+    for constraint in constraints(config.env):
+        first, *others = constraint.text.split() or [UNKNOWN]
         shown.append(f"{first} (+{len(others)})" if others else first)
     return ", ".join(shown) or UNKNOWN
 
@@ -83,18 +84,21 @@ def _requires(config: PlatformConfig) -> str:
 def document(inspections: Iterable[Inspection], language: Language) -> dict[str, Any]:
     """Return the images and the errors as JSON."""
     images, errors = [], []
-    for each in inspections:
-        if isinstance(each.result, ImageError):
-            message = each.result.text.in_language(language)
-            errors.append({"image": each.name, "reason": each.result.reason.value, "message": message})
+    for inspection in inspections:
+        if isinstance(inspection.result, ImageError):
+            message = inspection.result.text.in_language(language)
+            errors.append(
+                {"image": inspection.name, "reason": inspection.result.reason.value, "message": message}
+            )
         else:
-            images.append(_image(each.result))
+            images.append(_image(inspection.result))
     return {"images": images, "errors": errors}
 
 
 def _image(image: InspectedImage) -> dict[str, Any]:
     platforms = [
-        {"platform": each.platform, "digest": each.digest or None, **each.facts} for each in image.platforms
+        {"platform": config.platform, "digest": config.digest or None, **config.facts}
+        for config in image.platforms
     ]
     facts = {"image": image.reference, "digest": image.digest or None}
     return facts | {"platforms": platforms, "omittedPlatforms": image.omitted}
@@ -103,8 +107,8 @@ def _image(image: InspectedImage) -> dict[str, Any]:
 def catalog_rows(inspections: Iterable[Inspection]) -> list[dict[str, Any]]:
     """Return the rows of an ImageCatalog, each once."""
     rows: list[dict[str, Any]] = []
-    for each in inspections:
-        for row in each.result.rows() if isinstance(each.result, InspectedImage) else ():
+    for inspection in inspections:
+        for row in inspection.result.rows() if isinstance(inspection.result, InspectedImage) else ():
             if row not in rows:
                 rows.append(row)
     return rows
@@ -188,13 +192,17 @@ def inspect(
     in_objects, complete = images_in(filenames, session.workloads)
     if filenames and complete and not in_objects:
         print_warning(NO_IMAGES.having(files=", ".join(filenames)))
-    found = inspect_images(references, in_objects, platforms, access)
-    errors = [(each.name, each.result) for each in found if isinstance(each.result, ImageError)]
+    inspections = inspect_images(references, in_objects, platforms, access)
+    errors = [
+        (inspection.name, inspection.result)
+        for inspection in inspections
+        if isinstance(inspection.result, ImageError)
+    ]
     if output in ("json", "yaml"):
-        print_document(document(found, language), output)
+        print_document(document(inspections, language), output)
     elif output != "rule":
-        show_table(list(table_rows(found)), language, wide=output == "wide")
-    elif rows := catalog_rows(found):
+        show_table(list(table_rows(inspections)), language, wide=output == "wide")
+    elif rows := catalog_rows(inspections):
         click.echo(_catalog(name, rows), nl=False)
     for image, error in errors:
         print_error(f"{image}: {error.text.in_language(language)}")

@@ -105,7 +105,7 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session)
       kustomize build rules/ | gpugate lint -
     """
     sources, language = list(session.sources(paths)), session.language
-    # As kubectl plugin, too, files are not compared with a cluster unless it is named.
+    # Files are compared only with a cluster that an option selects, also by the kubectl plugin.
     unnamed = paths and not session.cluster.named
     compared = replace(session, cluster=NO_CLUSTER) if unnamed else session
     inventory = compared.inventory
@@ -114,7 +114,7 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session)
     files = list(dict.fromkeys(name for name, _ in sources))
     report = _report(loaded, files, language)
     if output == "json":
-        print_json({"findings": [_facts(*each, language) for each in _sorted(loaded, files)]})
+        print_json({"findings": [_facts(*pair, language) for pair in _sorted(loaded, files)]})
     elif text := _text(report) if output == "text" else _FORMATS[output](report):
         click.echo(text)
     if output == "text":
@@ -130,29 +130,29 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session)
 
 def _sorted(loaded: Loaded, files: Sequence[str]) -> list[tuple[str, RuleError]]:
     """Return errors and warnings with their effects, by file and line."""
-    found = [(DENY, error) for error in loaded.errors] + [(WARN, error) for error in loaded.warnings]
+    pairs = [(DENY, error) for error in loaded.errors] + [(WARN, error) for error in loaded.warnings]
     places = {file: number for number, file in enumerate(files)}
 
     def place(pair: tuple[str, RuleError]) -> tuple[int, int, int]:
         location = pair[1].location
         return places[location.file], location.line, location.column
 
-    return sorted(found, key=place)
+    return sorted(pairs, key=place)
 
 
 def _report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
-    """Return what was found in each file. language: of the messages."""
+    """Return the report of the findings in each file."""
     counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
     rules, errors, warnings = map(counted, counts, ("valid rule", "error", "warning"))
-    found: dict[str, list[Finding]] = {file: [] for file in files}
+    by_file: dict[str, list[Finding]] = {file: [] for file in files}
     for effect, error in _sorted(loaded, files):
         message = printable(": ".join(filter(None, (error.path, error.text.in_language(language)))))
-        found[error.location.file].append(Finding(effect, error.code.value, message, place=error.location))
+        by_file[error.location.file].append(Finding(effect, error.code.value, message, place=error.location))
     return Report(
         "gpugate lint",
         LINT_SUMMARY.having(rules=rules, errors=errors, warnings=warnings).in_language(language),
         language,
-        tuple(Target("", Location(file), tuple(findings)) for file, findings in found.items()),
+        tuple(Target("", Location(file), tuple(findings)) for file, findings in by_file.items()),
         codes={code.value: about for code, about in ABOUT.items()},
     )
 

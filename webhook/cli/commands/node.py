@@ -70,19 +70,19 @@ _NAME_WIDTH: Final = 13
 
 
 def report_of(
-    found: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...], language: Language
+    result: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...], language: Language
 ) -> dict[str, Any]:
     """Return the report of a node as JSON."""
-    known = found if isinstance(found, Probe) else Probe(None, None, ())
+    known = result if isinstance(result, Probe) else Probe(None, None, ())
     capabilities = capabilities_of(known)
-    published = metadata_of(found) if isinstance(found, Probe) else NO_METADATA
+    published = metadata_of(result) if isinstance(result, Probe) else NO_METADATA
     return {
         "kernelDriver": module,
         "driver": capabilities.driver,
         "cuda": str(known.cuda) if known.cuda else None,
         "gpus": [gpu_facts(gpu) for gpu in known.gpus],
-        "runtimes": [_runtime(each, language) for each in runtimes(capabilities)]
-        if isinstance(found, Probe)
+        "runtimes": [_runtime(runtime, language) for runtime in runtimes(capabilities)]
+        if isinstance(result, Probe)
         else [],
         "dataTypes": data_types(capabilities),
         "topology": topology_of(known),
@@ -111,21 +111,21 @@ def _runtime(runtime: Runtime, language: Language) -> dict[str, Any]:
     }
 
 
-def show_probe(found: Probe, language: Language) -> None:
+def show_probe(result: Probe, language: Language) -> None:
     """Print the report of a node as text."""
-    capabilities = capabilities_of(found)
+    capabilities = capabilities_of(result)
     versions = NODE_VERSIONS.in_language(language)
-    click.echo(versions.format(driver=capabilities.driver or UNKNOWN, cuda=found.cuda or UNKNOWN))
-    show_table([_row(index, gpu) for index, gpu in enumerate(found.gpus)], language)
+    click.echo(versions.format(driver=capabilities.driver or UNKNOWN, cuda=result.cuda or UNKNOWN))
+    show_table([_row(index, gpu) for index, gpu in enumerate(result.gpus)], language)
     click.echo()
     groups = groupby(runtimes(capabilities), _key)
     show_table([_row_of_group(list(group), language) for _, group in groups], language, wide=True)
     types = ", ".join(name for name, able in data_types(capabilities).items() if able)
-    fit = MPS_FIT[mps_capable(found)].in_language(language)
-    if found.mps:
-        fit += MPS_DAEMON.having(directories=" ".join(found.mps)).in_language(language)
+    fit = MPS_FIT[mps_capable(result)].in_language(language)
+    if result.mps:
+        fit += MPS_DAEMON.having(directories=" ".join(result.mps)).in_language(language)
     click.echo(f"\n{padded(DATA_TYPES.in_language(language), _NAME_WIDTH)}{types or UNKNOWN}")
-    topology = TOPOLOGIES[topology_of(found)].in_language(language)
+    topology = TOPOLOGIES[topology_of(result)].in_language(language)
     click.echo(f"{padded(TOPOLOGY.in_language(language), _NAME_WIDTH)}{topology}")
     click.echo(f"{padded('MPS', _NAME_WIDTH)}{fit}")
 
@@ -178,7 +178,7 @@ _JITTER: Final = 0.1
 
 
 class _Node(NamedTuple):
-    """What the options say of this node."""
+    """The options of this node."""
 
     host_root: Path
     mps_directories: tuple[Path, ...]
@@ -199,7 +199,7 @@ class _Node(NamedTuple):
         return self.node_name
 
     def probe(self) -> Probe | Failure:
-        """Return what the driver of this machine says."""
+        """Return what NVML reports of this machine, or its failure."""
         return probe(self.mps_directories, self.host_root)
 
 
@@ -300,21 +300,21 @@ def label(
     try:
         api = node.cluster.connect()
     except BadInputError:
-        if once and isinstance(found := node.probe(), Failure):  # fix this problem first
-            _show_labels(found, output, node.language)
+        if once and isinstance(result := node.probe(), Failure):  # fix this problem first
+            _show_labels(result, output, node.language)
         raise
     publisher = NodeWriter(api, node.name, take_over=take_over)
     if not once:
         sys.exit(_watch(publisher, node.probe, interval, metrics_port))
-    found = node.probe()
+    result = node.probe()
     try:
-        if isinstance(found, Probe):
-            publisher.publish(found)
+        if isinstance(result, Probe):
+            publisher.publish(result)
         elif kernel_module() is None:
             publisher.publish(None)
     except KubernetesError as error:
         raise BadInputError(str(error)) from None
-    _show_labels(found, output, node.language)
+    _show_labels(result, output, node.language)
 
 
 @command.command()
@@ -330,12 +330,12 @@ def check(output: str, node: _Node) -> None:
       gpugate node check -o json | jq .problems
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
-    found, module, language = node.probe(), kernel_module(), node.language
-    problems = diagnose(found, module, _labels(node))
+    result, module, language = node.probe(), kernel_module(), node.language
+    problems = diagnose(result, module, _labels(node))
     if output == "json":
-        print_json(report_of(found, module, problems, language))
-    elif isinstance(found, Probe):
-        show_probe(found, language)
+        print_json(report_of(result, module, problems, language))
+    elif isinstance(result, Probe):
+        show_probe(result, language)
     for problem in problems if output == "text" else ():
         (print_error if problem.broken else print_warning)(problem.line(language), language)
     sys.exit(_BROKEN if any(problem.broken for problem in problems) else 0)
@@ -352,13 +352,13 @@ def _labels(node: _Node) -> Mapping[str, str] | None:
     from webhook.cluster.client import connect
 
     try:
-        found = connect(node.cluster.kubeconfig, node.cluster.context).get(f"{NODES}/{node.name}")
+        manifest = connect(node.cluster.kubeconfig, node.cluster.context).get(f"{NODES}/{node.name}")
     except KubernetesError as error:
         if node.cluster.named:
             raise BadInputError(str(error)) from None
         print_warning(NOT_COMPARED.having(why=error))
         return None
-    labels: Mapping[str, str] = found["metadata"].get("labels") or {}
+    labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
     return labels
 
 
@@ -407,12 +407,12 @@ def _jitter() -> float:
     return random.uniform(1 - _JITTER, 1 + _JITTER)  # noqa: S311 - not used for secrets
 
 
-def _show_labels(found: Probe | Failure, output: str, language: Language) -> None:
+def _show_labels(result: Probe | Failure, output: str, language: Language) -> None:
     """Print the labels of the node; exit with an error if NVML has failed."""
-    if isinstance(found, Failure):
-        print_error(explain(found, kernel_module()).line(language), language)
+    if isinstance(result, Failure):
+        print_error(explain(result, kernel_module()).line(language), language)
         sys.exit(_NO_NVML)
-    published = metadata_of(found)
+    published = metadata_of(result)
     if output == "json":
         document = {"labels": published.labels, "annotations": published.annotations}
         print_json(document)

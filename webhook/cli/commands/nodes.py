@@ -82,16 +82,18 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
     """
     language, inventory, labels = session.language, session.present_nodes(), session.label_names
     declared = [profile for profile in session.label_rules.profiles if profile.enabled]
-    profiles = [] if names else filtered(filters, declared, lambda each: _pool_row(each.pool, language))
+    profiles = [] if names else filtered(filters, declared, lambda profile: _pool_row(profile.pool, language))
     pools = (
-        [] if names else filtered(filters, inventory.declared.pools, lambda each: _pool_row(each, language))
+        [] if names else filtered(filters, inventory.declared.pools, lambda pool: _pool_row(pool, language))
     )
     classes = filtered(
-        filters, _classes(names, inventory, labels), lambda each: _class_row(each, inventory, language)
+        filters,
+        _classes(names, inventory, labels),
+        lambda node_class: _class_row(node_class, inventory, language),
     )
     differences = tuple(profile_differences(profiles, inventory, labels))
-    shown = {name for each in classes for name in inventory.names(each.members)}
-    unreadable = [each for each in inventory.problems(labels) if each.node in shown]
+    shown = {name for node_class in classes for name in inventory.names(node_class.members)}
+    unreadable = [problem for problem in inventory.problems(labels) if problem.node in shown]
     unsupported = list(_unsupported(classes, inventory, language))
     if output == "name":
         for name in sorted(shown):
@@ -99,31 +101,31 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
         return
     if output in ("json", "yaml"):
         document = {
-            "classes": [_class(each, inventory, language) for each in classes],
-            "profiles": [_profile(each, inventory, differences, language) for each in profiles],
-            "pools": [{"kind": each.kind, "name": each.name} | _pool(each, language) for each in pools],
+            "classes": [_class(node_class, inventory, language) for node_class in classes],
+            "profiles": [_profile(profile, inventory, differences, language) for profile in profiles],
+            "pools": [{"kind": pool.kind, "name": pool.name} | _pool(pool, language) for pool in pools],
             "undeclared": _signs(inventory),
             "unsupported": unsupported,
             "problems": [
                 {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
             ],
-            "poolProblems": [each.in_language(language) for each in inventory.declared.problems],
-            "deviceProblems": [each._asdict() for each in inventory.dra.problems],
+            "poolProblems": [problem.in_language(language) for problem in inventory.declared.problems],
+            "deviceProblems": [problem._asdict() for problem in inventory.dra.problems],
         }
         print_document(document, output)
         return
-    wide, coming = output == "wide", [*(each.pool for each in profiles), *pools]
-    rows = _rows(classes, coming, inventory, language, wide=wide, by_name=bool(names))
+    wide, all_pools = output == "wide", [*(profile.pool for profile in profiles), *pools]
+    rows = _rows(classes, all_pools, inventory, language, wide=wide, by_name=bool(names))
     show_table(rows, language, wide=wide)
     _warn(
         [
             UNSUPPORTED_GPU.having(
-                node=f"{each['nodes'][0]!r:.80}",
-                count=len(each["nodes"]),
-                reason=each["reason"],
-                remedy=each["remedy"],
+                node=f"{entry['nodes'][0]!r:.80}",
+                count=len(entry["nodes"]),
+                reason=entry["reason"],
+                remedy=entry["remedy"],
             )
-            for each in unsupported
+            for entry in unsupported
         ],
         MORE_UNSUPPORTED,
     )
@@ -137,9 +139,11 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
     _warn(
         [
             PROFILE_DIFFERS.having(
-                **each._asdict(), count=each.nodes.bit_count(), node=min(inventory.names(each.nodes))
+                **difference._asdict(),
+                count=difference.nodes.bit_count(),
+                node=min(inventory.names(difference.nodes)),
             )
-            for each in differences
+            for difference in differences
         ],
         MORE_DIFFERENCES,
     )
@@ -171,11 +175,16 @@ def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -
     if names:
         known = inventory.names(inventory.everything)
         chosen = reduce(or_, map(inventory.named, named(names, known, NODE_NOUN)))
-    found = inventory.classes(chosen, labels)
-    classes = sorted(found, key=lambda each: sort_key(each.capabilities))
+    classes = sorted(
+        inventory.classes(chosen, labels), key=lambda node_class: sort_key(node_class.capabilities)
+    )
     if not names:
         return classes
-    return [replace(each, members=1 << place) for each in classes for place in positions(each.members)]
+    return [
+        replace(node_class, members=1 << place)
+        for node_class in classes
+        for place in positions(node_class.members)
+    ]
 
 
 def _facts(capabilities: NodeCapabilities, language: Language) -> dict[str, Any]:
@@ -194,7 +203,7 @@ def _facts(capabilities: NodeCapabilities, language: Language) -> dict[str, Any]
 
 
 def _runtime(runtime: ContainerRuntime, language: Language) -> dict[str, Any] | None:
-    """Return what is known of a container runtime; None if nothing is."""
+    """Return the known facts of a container runtime; None if there are none."""
     if runtime == UNKNOWN_RUNTIME:
         return None
     return {
@@ -205,12 +214,12 @@ def _runtime(runtime: ContainerRuntime, language: Language) -> dict[str, Any] | 
     }
 
 
-def _class(found: NodeClass, inventory: Inventory, language: Language) -> dict[str, Any]:
-    return _facts(found.capabilities, language) | {
-        "nodes": sorted(inventory.names(found.members)),
-        "notReady": sorted(inventory.names(found.members & inventory.not_ready)),
-        "tainted": sorted(inventory.names(found.members & inventory.tainted)),
-        "taints": [str(taint) for taint in inventory.taints(found.members)],
+def _class(node_class: NodeClass, inventory: Inventory, language: Language) -> dict[str, Any]:
+    return _facts(node_class.capabilities, language) | {
+        "nodes": sorted(inventory.names(node_class.members)),
+        "notReady": sorted(inventory.names(node_class.members & inventory.not_ready)),
+        "tainted": sorted(inventory.names(node_class.members & inventory.tainted)),
+        "taints": [str(taint) for taint in inventory.taints(node_class.members)],
     }
 
 
@@ -218,12 +227,12 @@ def _unsupported(
     classes: Iterable[NodeClass], inventory: Inventory, language: Language
 ) -> Iterator[dict[str, Any]]:
     """Yield the classes whose driver no longer supports their GPU."""
-    for each in classes:
-        if found := unsupported_gpu(each.capabilities):
+    for node_class in classes:
+        if result := unsupported_gpu(node_class.capabilities):
             yield {
-                "nodes": sorted(inventory.names(each.members)),
-                "reason": found.reason.in_language(language),
-                "remedy": found.remedy.in_language(language),
+                "nodes": sorted(inventory.names(node_class.members)),
+                "reason": result.reason.in_language(language),
+                "remedy": result.remedy.in_language(language),
             }
 
 
@@ -233,20 +242,20 @@ def _profile(
     differences: tuple[ProfileDifference, ...],
     language: Language,
 ) -> dict[str, Any]:
-    """Return a profile, its present nodes, and what these report otherwise."""
+    """Return a profile, its present nodes, and the facts that these nodes report differently."""
     return {
         "profile": profile.name,
         **_pool(profile.pool, language),
         "nodes": sorted(inventory.names(members(profile, inventory))),
         "differences": [
             {
-                "fact": each.fact,
-                "stated": each.stated,
-                "reported": each.reported,
-                "nodes": sorted(inventory.names(each.nodes)),
+                "fact": difference.fact,
+                "stated": difference.stated,
+                "reported": difference.reported,
+                "nodes": sorted(inventory.names(difference.nodes)),
             }
-            for each in differences
-            if each.profile == profile.name
+            for difference in differences
+            if difference.profile == profile.name
         ],
     }
 
@@ -265,7 +274,7 @@ def _state(pool: NodePool) -> str:
 
 
 def _signs(inventory: Inventory) -> list[str]:
-    """Return the signs of autoscalers that may add nodes of which nothing is known."""
+    """Return the signs of autoscalers that may add nodes with unknown capabilities."""
     if not inventory.undeclared:
         return []
     labels = (f"label {key}" for key in sorted(autoscaler_labels()) if inventory.labels.having(key))
@@ -281,13 +290,16 @@ def _rows(
     wide: bool,
     by_name: bool,
 ) -> list[dict[str, str]]:
-    """Return the rows of the table, without columns that say nothing. by_name: each class is one node."""
-    capabilities = [*(each.capabilities for each in classes), *(each.capabilities for each in pools)]
-    known = any(each.runtime != UNKNOWN_RUNTIME for each in capabilities)
+    """Return the rows of the table, without columns that are empty. by_name: each class is one node."""
+    capabilities = [
+        *(node_class.capabilities for node_class in classes),
+        *(pool.capabilities for pool in pools),
+    ]
+    known = any(entry.runtime != UNKNOWN_RUNTIME for entry in capabilities)
     hidden = {
         *(() if known else ("runtime", "runtime source")),
         *(() if inventory.not_ready else ("not ready",)),
-        *(() if inventory.tainted or any(each.taints for each in pools) else ("taints",)),
+        *(() if inventory.tainted or any(pool.taints for pool in pools) else ("taints",)),
         *(() if pools else ("state", "pool")),
         *(() if wide else _WIDE),
         *(("nodes",) if by_name else ()),
@@ -297,22 +309,22 @@ def _rows(
         return {name: cell for name, cell in row.items() if name not in hidden}
 
     # A pool may bring several kinds of nodes that differ in no column.
-    coming = dict.fromkeys(tuple(shown(_pool_row(each, language)).items()) for each in pools)
-    present = [shown(_class_row(each, inventory, language)) for each in classes]
+    pool_rows = dict.fromkeys(tuple(shown(_pool_row(pool, language)).items()) for pool in pools)
+    class_rows = [shown(_class_row(node_class, inventory, language)) for node_class in classes]
     if by_name:
-        found = zip(classes, present, strict=True)
-        return [{"name": inventory.names(each.members)[0]} | row for each, row in found]
-    return [*present, *map(dict, coming)]
+        pairs = zip(classes, class_rows, strict=True)
+        return [{"name": inventory.names(node_class.members)[0]} | row for node_class, row in pairs]
+    return [*class_rows, *map(dict, pool_rows)]
 
 
-def _class_row(found: NodeClass, inventory: Inventory, language: Language) -> dict[str, str]:
-    count, tainted = found.members.bit_count(), (found.members & inventory.tainted).bit_count()
-    taints = _joined(inventory.taints(found.members))
+def _class_row(node_class: NodeClass, inventory: Inventory, language: Language) -> dict[str, str]:
+    count, tainted = node_class.members.bit_count(), (node_class.members & inventory.tainted).bit_count()
+    taints = _joined(inventory.taints(node_class.members))
     offered = (
-        name for name in inventory.resources if "/" in name and inventory.offering(name) & found.members
+        name for name in inventory.resources if "/" in name and inventory.offering(name) & node_class.members
     )
-    return _row(found.capabilities, str(count), language) | {
-        "not ready": str((found.members & inventory.not_ready).bit_count()),
+    return _row(node_class.capabilities, str(count), language) | {
+        "not ready": str((node_class.members & inventory.not_ready).bit_count()),
         "state": "present",
         "pool": UNKNOWN,
         "taints": taints if tainted in (0, count) else f"{tainted}/{count} {taints}",

@@ -44,7 +44,7 @@ def command(anonymize: tuple[str, ...], output: str, session: Session) -> None:
     session.present_nodes()
     # Labels by which some rule reads a fact keep their values.
     labels = {rule.sharing.labels for rule in session.label_rules.compatibility} | {LabelNames()}
-    found = snapshot(session.node_objects, anonymize, labels)
-    print_document({"apiVersion": "v1", "kind": "List", "items": found.items}, output)
-    counts = {"nodes": len(found.names), "others": len(found.items) - len(found.names)}
-    print_summary(SNAPSHOT_WRITTEN.having(**counts, labels=", ".join(found.replaced) or NO_LABELS))
+    anonymized = snapshot(session.node_objects, anonymize, labels)
+    print_document({"apiVersion": "v1", "kind": "List", "items": anonymized.items}, output)
+    counts = {"nodes": len(anonymized.names), "others": len(anonymized.items) - len(anonymized.names)}
+    print_summary(SNAPSHOT_WRITTEN.having(**counts, labels=", ".join(anonymized.replaced) or NO_LABELS))

@@ -72,9 +72,11 @@ _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
 class Preview:
     """One object and the decision on it.
 
-    source: file and line. name: may be a generateName with `*`. has_pods: whether its kind contains pods;
-    other kinds are skipped. quotas: for which
-    the API server will reject pods.
+    Attributes:
+        source: file and line.
+        name: name, or generateName with `*` at its end.
+        has_pods: whether the kind of the object contains pods; other kinds are skipped.
+        quotas: quotas for which the API server will reject pods.
     """
 
     source: str
@@ -155,7 +157,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     elif output == "diff" and (previews or not session.failed):
         _show_summary(session.language, previews)
     if output in ("diff", "yaml", "patch"):
-        for line in without_nodes((each.decision for each in previews), session.language):
+        for line in without_nodes((preview.decision for preview in previews), session.language):
             print_summary(line, err=output != "diff")
     sys.exit(session.exit_status((preview.decision for preview in previews), fail_on))
 
@@ -168,11 +170,11 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "namespace": preview.request.namespace,
         "name": preview.name,
         "allowed": decision.allowed,
-        "violations": [violation_facts(found, language) for found in decision.violations],
+        "violations": [violation_facts(violation, language) for violation in decision.violations],
         "warnings": [line.in_language(language) for line in decision.warning_lines],
         "notes": [note.in_language(language) for note in decision.notes],
         "notChecked": not_checked_facts(decision, language),
-        "quotas": [found._asdict() for found in preview.quotas],
+        "quotas": [quota._asdict() for quota in preview.quotas],
         "patch": decision.patch,
         "auditAnnotations": dict(decision.audit),
     }
@@ -208,10 +210,12 @@ def _show_diff(language: Language, preview: Preview) -> None:
     mark, colour, result = _result(preview)
     head = styled(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
     print_line(head, styled(preview.title, bold=True), styled(f" {preview.source}", dim=True))
-    for found in decision.violations:
-        if found.action is not Action.WARN:
-            tint = "red" if found.action is Action.DENY else "cyan"
-            _print_message(ACTIONS[found.action].in_language(language), tint, _with_rule(found, language))
+    for violation in decision.violations:
+        if violation.action is not Action.WARN:
+            tint = "red" if violation.action is Action.DENY else "cyan"
+            _print_message(
+                ACTIONS[violation.action].in_language(language), tint, _with_rule(violation, language)
+            )
     for warning in decision.warning_lines:
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning.in_language(language))
     for note in decision.notes:
@@ -248,10 +252,10 @@ def _result(preview: Preview) -> tuple[str, str, Message]:
     return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
 
 
-def _with_rule(found: Violation, language: Language) -> str:
+def _with_rule(violation: Violation, language: Language) -> str:
     """Return the message of a violation with its rule at the end of the first line."""
-    first, newline, rest = found.message.in_language(language).partition("\n")
-    return f"{first} [{found.rule}]{newline}{rest}"
+    first, newline, rest = violation.message.in_language(language).partition("\n")
+    return f"{first} [{violation.rule}]{newline}{rest}"
 
 
 def _print_message(word: str, colour: str, message: str) -> None:
@@ -270,7 +274,7 @@ def _print_message(word: str, colour: str, message: str) -> None:
 
 
 def _report(language: Language, previews: list[Preview]) -> Report:
-    """Return the report in which the formats for CI agree."""
+    """Return the report that all formats for CI render."""
     return Report(
         "gpugate preview",
         _summary(language, previews),
@@ -281,7 +285,7 @@ def _report(language: Language, previews: list[Preview]) -> Report:
 
 
 def _target(language: Language, preview: Preview) -> Target:
-    """Return an object with denials, what would be denied, warnings, and what is not checked."""
+    """Return an object with its findings: violations, warnings, and checks that were not made."""
     decision = preview.decision
     unchecked = not_checked(decision, language, WITHOUT_NODES)
     if not (preview.has_pods or unchecked):
@@ -290,7 +294,11 @@ def _target(language: Language, preview: Preview) -> Target:
         preview.title,
         place_of(preview.source),
         (
-            *(Finding.of(each, language) for each in decision.violations if each.action is not Action.WARN),
+            *(
+                Finding.of(violation, language)
+                for violation in decision.violations
+                if violation.action is not Action.WARN
+            ),
             *(Finding(WARN, "", warning) for warning in _warnings(language, preview)),
             *unchecked,
         ),

@@ -49,22 +49,22 @@ _STALE: Final = "gpugate_rule_stale"
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Matches and violations of each rule. stale: rules whose last valid version is active."""
+    """Counters of rules, by their names."""
 
     matches: Counter[str] = field(default_factory=Counter)
     violations: Counter[str] = field(default_factory=Counter)
-    stale: frozenset[str] = frozenset()
+    stale: frozenset[str] = frozenset()  # rules whose last valid version is active
 
 
 def read_counts(paths: Iterable[str]) -> Counts:
-    """Return the sum of the counters in files that contain `/metrics` of a webhook each; `-` is stdin.
+    """Return the sums of the counters in files, each with `/metrics` of one webhook; `-` is stdin.
 
     Raises BadInputError for a file that cannot be read or does not contain metrics of gpugate.
     """
     from prometheus_client.parser import text_string_to_metric_families
 
     sums: dict[str, Counter[str]] = {_MATCHES: Counter(), _VIOLATIONS: Counter(), _STALE: Counter()}
-    for name, text in (found for path in paths for found in read_path(path)):
+    for name, text in (source for path in paths for source in read_path(path)):
         try:
             samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         except ValueError as error:
@@ -123,10 +123,10 @@ def command(
     loaded, language = session.read_rules(session.rule_paths), session.language
     if not (session.rule_paths or loaded.errors or any(loaded.rules)):
         print_warning(session.no_rules(), language)
-    found = _rows(loaded, language, time())
-    chosen = frozenset(named(names, [row["name"] for row in found], RULE_NOUN))
-    listed = [_with_counts(row, counts) for row in found if row["name"] in chosen]
-    rows = filtered(filters, listed, _cells)
+    all_rows = _rows(loaded, language, time())
+    chosen = frozenset(named(names, [row["name"] for row in all_rows], RULE_NOUN))
+    selected = [_with_counts(row, counts) for row in all_rows if row["name"] in chosen]
+    rows = filtered(filters, selected, _cells)
     if output in ("json", "yaml"):
         print_document({"rules": rows}, output)
     elif output == "name":

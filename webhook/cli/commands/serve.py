@@ -181,7 +181,7 @@ class Listener(NamedTuple):
 )
 @click.option(
     "--enforcement-action",
-    type=click.Choice([each.value for each in Action]),
+    type=click.Choice([action.value for action in Action]),
     default=Action.DENY.value,
     show_default=True,
     help="Most that any rule may do. warn: warnings instead of denials, and no node affinity; dryrun: nothing"
@@ -286,7 +286,7 @@ def _watch(
 ) -> WatchedObjects | None:
     """Add the tasks that watch a cluster; return the client for the objects that replicas share, if any.
 
-    api: the cluster of the options. Raises click.UsageError if there is nothing to do with it.
+    api: the cluster of the options. Raises click.UsageError if nothing of that cluster is used.
     """
     watched = [] if session.rule_paths else ["rules"]
     watched += [] if session.node_paths else ["nodes"]
@@ -323,9 +323,9 @@ def _tls(
 
 
 def _cluster(cluster: ClusterSource, *, of_pod: bool) -> ClusterApi | None:
-    """Return the cluster to watch; of_pod: without options, the cluster of this pod, if it runs in one.
+    """Return the cluster that options select. of_pod: without options, return the cluster of this pod.
 
-    Raises BadInputError.
+    None if options select no cluster, and outside a pod. Raises BadInputError.
     """
     if not (cluster.named or (of_pod and in_pod())):
         return None
@@ -357,7 +357,7 @@ def _own_cluster() -> ClusterApi:
 def _watched_objects(api: ClusterApi, certificate: CertificateSource, *, has_rules: bool) -> WatchedObjects:
     """Return a client that watches the objects that replicas share and read often.
 
-    has_rules: whether the rules are those of the cluster, for which matchConditions are written.
+    has_rules: whether the rules are from the cluster; matchConditions are written for them.
     """
     from certs.ca_bundle import KINDS, configuration_path
     from certs.store import secret_path
@@ -381,8 +381,9 @@ def _background(
 ) -> Iterator[Background]:
     """Yield the background tasks of a webhook that watches a cluster.
 
-    objects: a client that watches the webhook configurations, if they are written.
-    shared_namespace: of the objects that replicas share; None outside the cluster, where nothing is written.
+    objects: client that watches the webhook configurations, if they are written.
+    shared_namespace: namespace of the objects that replicas share; None outside the cluster, from where
+    nothing is written.
     """
     from webhook.cluster.inventory_sync import InventorySync
     from webhook.cluster.profile_events import ProfileEvents

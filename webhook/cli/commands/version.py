@@ -33,7 +33,7 @@ from webhook.yaml_output import dump_yaml
 
 # Characters of a revision; Git shows as many of a commit.
 _REVISION: Final = 12
-# What labels of rules begin with; the others are of kustomize and Helm.
+# Prefixes of gpugate's labels; other labels are set by kustomize and Helm.
 _LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
 
 
@@ -68,11 +68,13 @@ def command(output: str, client_only: bool, session: Session) -> None:
     }
     try:
         if cluster.selected and not client_only:
-            found = cluster.query(lambda each: each.rules(namespace))
-            facts["rules"] = {"namespace": namespace, **_rules(found)}
+            sources = cluster.query(lambda api: api.rules(namespace))
+            facts["rules"] = {"namespace": namespace, **_rules(sources)}
             if not facts["rules"]["count"]:
                 print_warning(session.no_rules(), language)
-            facts["webhooks"] = [_webhook(each) for each in cluster.query(lambda each: each.webhooks())]
+            facts["webhooks"] = [
+                _webhook(deployment) for deployment in cluster.query(lambda api: api.webhooks())
+            ]
     except BadInputError:  # what is known is shown, as kubectl does
         _show(facts, output, language)
         raise
@@ -120,7 +122,7 @@ def _show(facts: dict[str, Any], output: str, language: Language) -> None:
 
 
 def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
-    """Yield what is known, a line each."""
+    """Yield a line for each known version."""
     client, rules, webhooks = facts["client"], facts.get("rules"), facts.get("webhooks")
     yield CLIENT_VERSION.having(**client).in_language(language)
     yield BUILT_IN_RULES.having(**client["rules"]).in_language(language)
@@ -128,9 +130,13 @@ def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
         same = rules["revision"] == client["rules"]["revision"]
         note = AS_BUILT_IN.in_language(language) if same else ""
         yield CLUSTER_RULES.having(**rules).in_language(language) + note
-    for each in webhooks or ():
-        line = WEBHOOK_VERSION.having(**each | {"version": each["version"] or UNKNOWN}).in_language(language)
-        capped = each["enforcementAction"] != Action.DENY
-        yield line + (CAPPED.having(action=each["enforcementAction"]).in_language(language) if capped else "")
+    for webhook in webhooks or ():
+        line = WEBHOOK_VERSION.having(**webhook | {"version": webhook["version"] or UNKNOWN}).in_language(
+            language
+        )
+        capped = webhook["enforcementAction"] != Action.DENY
+        yield line + (
+            CAPPED.having(action=webhook["enforcementAction"]).in_language(language) if capped else ""
+        )
     if webhooks == []:
         yield NO_WEBHOOK.in_language(language)
