@@ -133,13 +133,13 @@ def command(
     with progress(READING_WORKLOADS):
         workloads = list_workloads(filenames, session, namespace)
     if names:
-        known = list(dict.fromkeys(each.reference.lower() for each in workloads))
+        known = list(dict.fromkeys(workload.reference.lower() for workload in workloads))
         chosen = set(named(map(str.lower, names), known, WORKLOAD_NOUN, USE_FILENAME))
-        workloads = [each for each in workloads if each.reference.lower() in chosen]
+        workloads = [workload for workload in workloads if workload.reference.lower() in chosen]
     with progress(EVALUATING_WORKLOADS):
         audited = filtered(filters, list(evaluate(session, workloads)), _row)
-    pods = [each for workload in audited for each in workload.workload.pods]
-    quotas = session.quotas.used_up((each.key.namespace, each.document.get("spec") or {}) for each in pods)
+    pods = [pod for workload in audited for pod in workload.workload.pods]
+    quotas = session.quotas.used_up((pod.key.namespace, pod.document.get("spec") or {}) for pod in pods)
     if output == "json":
         _show_json(audited, quotas, session.notes, session.language)
     elif output in FORMATS:
@@ -152,17 +152,17 @@ def command(
         _show_tables(audited, session.language, wide=output == "wide" or bool(names))
         for used_up in quotas:
             print_warning(used_up.message, session.language)
-    decisions = (each.decision for workload in audited for each in workload.objects)
+    decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
     sys.exit(session.exit_status(() if write else decisions, fail_on))
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
     """Return the numbers of workloads and pods, and of workloads that would be denied."""
     denied, by_facts = (
-        sum(not each.allowed for each in audited),
-        sum(each.denied_by_fact for each in audited),
+        sum(not workload.allowed for workload in audited),
+        sum(workload.denied_by_fact for workload in audited),
     )
-    pods = sum(each.pods for each in audited)
+    pods = sum(workload.pods for workload in audited)
     summary = AUDIT_SUMMARY.having(
         workloads=counted(len(audited), "workload"),
         pods=counted(pods, "pod"),
@@ -176,9 +176,9 @@ def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
 def _show_tables(audited: Sequence[EvaluatedWorkload], language: Language, *, wide: bool) -> None:
     """Print what would be denied, the findings by rule and reason, and the workloads to change."""
     print_summary(_heading(audited, language), err=False)
-    _show_rows([{**each._asdict()} for each in summary(audited)], language, wide=wide)
+    _show_rows([{**row._asdict()} for row in summary(audited)], language, wide=wide)
     _show_not_checked(audited, language)
-    rows = _messages(audited) if wide else [_row(each) for each in audited if each.findings()]
+    rows = _messages(audited) if wide else [_row(workload) for workload in audited if workload.findings()]
     _show_rows(sorted(rows, key=_order), language, wide=wide)
 
 
@@ -189,36 +189,38 @@ def _show_rows(rows: Sequence[dict[str, Any]], language: Language, *, wide: bool
         show_table(texts, language, wide=wide, action=_COLOURS)
 
 
-def _row(each: EvaluatedWorkload) -> dict[str, str]:
-    """Return the line of a workload: its most severe action, - without one, and the pods with findings."""
-    pods = sum(one.object.is_pod and bool(one.findings()) for one in each.objects)
-    findings = sorted((found for found, _ in each.findings()), key=lambda found: severity(found.effect))
+def _row(workload: EvaluatedWorkload) -> dict[str, str]:
+    """Return the row of a workload: its most severe action (`-` if none) and its pods with findings."""
+    pods = sum(evaluated.object.is_pod and bool(evaluated.findings()) for evaluated in workload.objects)
+    findings = sorted(
+        (finding for finding, _ in workload.findings()), key=lambda finding: severity(finding.effect)
+    )
     return {
         "action": findings[0].effect if findings else "-",
-        "namespace": each.workload.namespace,
-        "workload": each.workload.reference,
+        "namespace": workload.workload.namespace,
+        "workload": workload.workload.reference,
         "pods": str(pods),
-        "rule": first_of([*dict.fromkeys(found.rule or "gpugate" for found in findings)]),
+        "rule": first_of([*dict.fromkeys(finding.rule or "gpugate" for finding in findings)]),
     }
 
 
 def _messages(audited: Iterable[EvaluatedWorkload]) -> list[dict[str, str]]:
-    """Return each finding with its message once for each workload, and how many of its pods have it."""
+    """Return a row for each distinct finding of a workload, with the number of its pods that have it."""
     rows = []
-    for each in audited:
+    for workload in audited:
         pods: Counter[Finding] = Counter()
-        for found, of in each.findings():
-            pods[found] += of.object.is_pod
+        for finding, evaluated in workload.findings():
+            pods[finding] += evaluated.object.is_pod
         rows += [
             {
-                "action": found.effect,
-                "namespace": each.workload.namespace,
-                "workload": each.workload.reference,
+                "action": finding.effect,
+                "namespace": workload.workload.namespace,
+                "workload": workload.workload.reference,
                 "pods": str(number),
-                "rule": found.rule,
-                "finding": found.message,
+                "rule": finding.rule,
+                "finding": finding.message,
             }
-            for found, number in pods.items()
+            for finding, number in pods.items()
         ]
     return rows
 
@@ -233,7 +235,9 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
         reason
         for workload in audited
         for reason in {
-            why.in_language(language) for each in workload.objects for _, why in each.decision.not_checked
+            why.in_language(language)
+            for evaluated in workload.objects
+            for _, why in evaluated.decision.not_checked
         }
     )
     for reason, number in reasons.most_common():
@@ -248,49 +252,53 @@ def _show_json(
     language: Language,
 ) -> None:
     facts = []
-    for each in audited:
-        templates = [_facts(one, language) for one in each.objects if not one.object.is_pod]
+    for workload in audited:
+        templates = [
+            _facts(evaluated, language) for evaluated in workload.objects if not evaluated.object.is_pod
+        ]
         facts.append(
             {
-                "namespace": each.workload.namespace,
-                "kind": each.workload.key.kind,
-                "name": each.workload.key.name,
-                "allowed": each.allowed,
+                "namespace": workload.workload.namespace,
+                "kind": workload.workload.key.kind,
+                "name": workload.workload.key.name,
+                "allowed": workload.allowed,
                 "object": templates[0] if templates else None,
-                "pods": [_facts(one, language) for one in each.objects if one.object.is_pod],
+                "pods": [
+                    _facts(evaluated, language) for evaluated in workload.objects if evaluated.object.is_pod
+                ],
             }
         )
     document = {
-        "summary": [each._asdict() for each in summary(audited)],
+        "summary": [row._asdict() for row in summary(audited)],
         "workloads": facts,
-        "quotas": [found._asdict() for found in quotas],
+        "quotas": [quota._asdict() for quota in quotas],
         "notes": list(notes),
     }
     print_json(document)
 
 
-def _facts(each: EvaluatedObject, language: Language) -> dict[str, Any]:
-    facts: dict[str, Any] = {"name": each.object.key.name}
-    if each.object.is_pod:
-        facts["node"] = each.object.document.get("spec", {}).get("nodeName")
+def _facts(evaluated: EvaluatedObject, language: Language) -> dict[str, Any]:
+    facts: dict[str, Any] = {"name": evaluated.object.key.name}
+    if evaluated.object.is_pod:
+        facts["node"] = evaluated.object.document.get("spec", {}).get("nodeName")
     return facts | {
-        "allowed": each.decision.allowed,
+        "allowed": evaluated.decision.allowed,
         "findings": [
             {
-                "action": found.effect,
-                "basis": found.basis,
-                "certainty": found.certainty,
-                "rule": found.rule,
-                "message": found.message,
+                "action": finding.effect,
+                "basis": finding.basis,
+                "certainty": finding.certainty,
+                "rule": finding.rule,
+                "message": finding.message,
             }
-            for found in each.findings()
+            for finding in evaluated.findings()
         ],
-        "notChecked": not_checked_facts(each.decision, language),
+        "notChecked": not_checked_facts(evaluated.decision, language),
     }
 
 
 def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequence[Table]) -> Report:
-    """Return the report in which all formats but tables and JSON agree."""
+    """Return the report that all formats except tables and JSON render."""
     compatibility = {rule.name for rule in session.policy.rules.compatibility}
     language = session.language
     return Report(
@@ -298,38 +306,40 @@ def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequ
         summary=_heading(audited, language),
         language=language,
         targets=tuple(
-            _target(each, workload.workload.reference, compatibility)
+            _target(evaluated, workload.workload.reference, compatibility)
             for workload in audited
-            for each in workload.objects
+            for evaluated in workload.objects
         ),
         facts=_sources_of(session),
         tables=tables,
         notes=(
             *session.notes,
-            *without_nodes((each.decision for one in audited for each in one.objects), language),
+            *without_nodes(
+                (evaluated.decision for workload in audited for evaluated in workload.objects), language
+            ),
         ),
     )
 
 
-def _target(each: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Target:
-    """Return an object for reports. compatibility: names of the rules about nodes, which may not be known."""
-    found, key = each.findings(), each.object.key
-    skipped = compatibility if {reason for _, reason in each.decision.not_checked} & {*OF_NODES} else ()
-    reference = {"apiVersion": str(each.object.document.get("apiVersion", "")), "kind": key.kind}
+def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Target:
+    """Return an object for reports. compatibility: rules that it does not pass if its nodes are unknown."""
+    findings, key = evaluated.findings(), evaluated.object.key
+    skipped = compatibility if {reason for _, reason in evaluated.decision.not_checked} & {*OF_NODES} else ()
+    reference = {"apiVersion": str(evaluated.object.document.get("apiVersion", "")), "kind": key.kind}
     reference |= {"namespace": key.namespace, "name": key.name}
-    uid = each.object.metadata.get("uid")
+    uid = evaluated.object.metadata.get("uid")
     return Target(
         title=f"{key.kind} {key.namespace}/{key.name}",
-        place=place_of(each.object.source),
-        findings=(*found, *not_checked(each.decision, each.language)),
-        passed=() if found else tuple(rule for rule in each.decision.rules if rule not in skipped),
+        place=place_of(evaluated.object.source),
+        findings=(*findings, *not_checked(evaluated.decision, evaluated.language)),
+        passed=() if findings else tuple(rule for rule in evaluated.decision.rules if rule not in skipped),
         owner=owner,
         reference=reference | ({"uid": str(uid)} if uid else {}),
     )
 
 
 def _sources_of(session: Session) -> dict[str, str]:
-    """Return the rules, the nodes and where these are from, and the time, by their headings."""
+    """Return the rules and nodes with their sources, the time and the version, by heading."""
     language, cluster = session.language, session.cluster
     of_cluster = CLUSTER_CONTEXT.having(
         context=cluster.context or CURRENT_CONTEXT.in_language(language)
@@ -351,20 +361,20 @@ def _sources_of(session: Session) -> dict[str, str]:
     headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
     return dict(
         zip(
-            (each.in_language(language) for each in headings), (*values, now, version("gpugate")), strict=True
+            (text.in_language(language) for text in headings), (*values, now, version("gpugate")), strict=True
         )
     )
 
 
 def _tables(session: Session) -> list[Table]:
-    """Return the compatibility of the nodes with CUDA runtimes, by each set of labels that rules define."""
+    """Return tables of the nodes' compatibility with CUDA runtimes, one for each set of labels of rules."""
     labels = dict.fromkeys(rule.sharing.labels for rule in session.policy.rules.compatibility if rule.enabled)
     inventory = session.inventory
-    found = (
-        class_table(SharingPolicy(labels=each), inventory.classes(inventory.everything, each))
-        for each in labels or (LabelNames(),)
+    tables = (
+        class_table(SharingPolicy(labels=names), inventory.classes(inventory.everything, names))
+        for names in labels or (LabelNames(),)
     )
-    return [table for table in found if table]
+    return [table for table in tables if table]
 
 
 def _write(report: Report, namespace: str | None, session: Session) -> None:

@@ -15,31 +15,33 @@ from webhook.cli.terminal.vocabulary import IGNORED_NAMESPACES, NOT_READ
 
 
 def list_workloads(filenames: Iterable[str], session: Session, namespace: str | None) -> list[Workload]:
-    """Return the workloads in files, or without files those of the cluster; of one namespace or all.
+    """Return the workloads in files, or of the cluster if there are no files.
 
-    Raises BadInputError.
+    namespace: return only its workloads; None for all. Raises BadInputError.
     """
     paths = list(filenames)
-    found = _in_files(paths, session) if paths else _in_cluster(session, namespace)
-    return [each for each in found if namespace in (None, each.namespace)]
+    workloads = _in_files(paths, session) if paths else _in_cluster(session, namespace)
+    return [workload for workload in workloads if namespace in (None, workload.namespace)]
 
 
 def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
-    """Return the workloads of a cluster, except in ignored namespaces; say what is left out."""
+    """Return the workloads of a cluster, except in ignored namespaces; add notes on what is left out."""
     cluster, language, kinds = session.cluster, session.language, session.policy.workloads
-    listed = cluster.query(lambda found: found.workloads(kinds, namespace))
+    listed = cluster.query(lambda api: api.workloads(kinds, namespace))
     for why in listed.unread:
         session.add_note(NOT_READ.having(why=why).in_language(language))
-    ignored = set(cluster.query(lambda found: found.ignored_namespaces()))
-    workloads = workloads_in(workload_objects((("", each) for each in listed.objects), kinds))
+    ignored = set(cluster.query(lambda api: api.ignored_namespaces()))
+    workloads = workloads_in(workload_objects((("", document) for document in listed.objects), kinds))
     left_out = [
-        each for each in workloads if each.namespace in ignored and namespace in (None, each.namespace)
+        workload
+        for workload in workloads
+        if workload.namespace in ignored and namespace in (None, workload.namespace)
     ]
     if left_out:
-        names = ", ".join(sorted({each.namespace for each in left_out}))
+        names = ", ".join(sorted({workload.namespace for workload in left_out}))
         note = IGNORED_NAMESPACES.having(workloads=counted(len(left_out), "workload"), names=names)
         session.add_note(note.in_language(language))
-    return [each for each in workloads if each.namespace not in ignored]
+    return [workload for workload in workloads if workload.namespace not in ignored]
 
 
 def _in_files(filenames: Iterable[str], session: Session) -> list[Workload]:

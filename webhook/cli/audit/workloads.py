@@ -18,31 +18,31 @@ _DEFAULT_NAMESPACE: Final = "default"
 
 
 class Key(NamedTuple):
-    """What identifies an object of a cluster. group: empty for the core API."""
+    """The identity of an object of a cluster."""
 
-    group: str
+    group: str  # empty for the core API
     kind: str
     namespace: str
     name: str
 
 
 class WorkloadObject(NamedTuple):
-    """An object that is or contains pods. source: file and line; empty for one of a cluster."""
+    """An object that is or contains pods."""
 
     group: str
     kind: str
     document: Mapping[str, Any]
-    source: str = ""
+    source: str = ""  # file and line; empty for an object of a cluster
 
     @property
     def metadata(self) -> Mapping[str, Any]:
         """Metadata of the object, empty if it has none."""
-        found = self.document.get("metadata")
-        return found if isinstance(found, dict) else {}
+        metadata = self.document.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
 
     @property
     def key(self) -> Key:
-        """What identifies the object."""
+        """Identity of the object."""
         where, name = self.metadata.get("namespace"), self.metadata.get("name")
         return Key(self.group, self.kind, str(where or _DEFAULT_NAMESPACE), str(name or ""))
 
@@ -59,8 +59,10 @@ class WorkloadObject(NamedTuple):
             return False
         conditions = status.get("conditions") if (self.group, self.kind) == ("batch", "Job") else None
         return (self.is_pod and status.get("phase") in _ENDED_PHASES) or any(
-            isinstance(each, dict) and each.get("type") in _ENDED_CONDITIONS and each.get("status") == "True"
-            for each in (conditions if isinstance(conditions, list) else ())
+            isinstance(condition, dict)
+            and condition.get("type") in _ENDED_CONDITIONS
+            and condition.get("status") == "True"
+            for condition in (conditions if isinstance(conditions, list) else ())
         )
 
 
@@ -68,8 +70,10 @@ class WorkloadObject(NamedTuple):
 class Workload:
     """An object that people change, and its pods.
 
-    object: the object with the pod templates; None for a pod of its own, and if only the pods are known.
-    pods: those that have not ended. children: what the object controls that is no pod, as ReplicaSets.
+    Attributes:
+        object: the object with the pod templates; None for a pod without controller, and if only pods are
+        known. pods: pods that have not ended. children: other objects that the object controls, such as
+        ReplicaSets.
     """
 
     key: Key
@@ -89,7 +93,7 @@ class Workload:
 
     @property
     def objects(self) -> tuple[WorkloadObject, ...]:
-        """Everything to evaluate: the object, if it is known, and the pods."""
+        """The objects to evaluate: the object, if it is known, and the pods."""
         return self.pods if self.object is None else (self.object, *self.pods)
 
 
@@ -106,29 +110,32 @@ def workload_objects(
 def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
     """Return the workloads among objects that are or contain pods, in the order of their first objects.
 
-    An object counts for the highest of its controllers that is among the objects; a pod without one of these
-    counts for its own controller, which is known by name only. What has ended is left out, and so is an
-    object whose controller is among them: the controller makes it again. Linear in the objects.
+    An object belongs to its highest controller among the objects. A pod without such a controller belongs to
+    its own controller, of which only the name is known. Pods and Jobs that have ended are left out. An object
+    with a controller among the objects is not evaluated: the controller creates it again. Linear in the
+    objects.
     """
-    found = list(objects)
-    known = {each.key: each for each in found if each.key.name}
+    all_objects = list(objects)
+    known = {
+        workload_object.key: workload_object for workload_object in all_objects if workload_object.key.name
+    }
     tops: dict[Key | int, WorkloadObject] = {}
     pods: dict[Key | int, list[WorkloadObject]] = {}
     children: dict[Key | int, list[WorkloadObject]] = {}
     keys: dict[Key | int, Key] = {}
-    for each in found:
-        if each.has_ended:
+    for workload_object in all_objects:
+        if workload_object.has_ended:
             continue
-        top = _top(each, known)
+        top = _top(workload_object, known)
         key = _controller(top) or top.key if top.is_pod else top.key
-        place: Key | int = key if key.name else id(each)  # objects without a name are not the same
+        place: Key | int = key if key.name else id(workload_object)  # objects without a name are not the same
         keys[place] = key
-        if each.is_pod:
-            pods.setdefault(place, []).append(each)
-        elif top is each:
-            tops.setdefault(place, each)
+        if workload_object.is_pod:
+            pods.setdefault(place, []).append(workload_object)
+        elif top is workload_object:
+            tops.setdefault(place, workload_object)
         else:
-            children.setdefault(place, []).append(each)
+            children.setdefault(place, []).append(workload_object)
     return [
         Workload(key, tops.get(place), tuple(pods.get(place, ())), tuple(children.get(place, ())))
         for place, key in keys.items()
@@ -136,21 +143,23 @@ def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
     ]
 
 
-def _top(each: WorkloadObject, known: Mapping[Key, WorkloadObject]) -> WorkloadObject:
-    """Return the highest controller of an object among the known objects; without one, the object."""
+def _top(workload_object: WorkloadObject, known: Mapping[Key, WorkloadObject]) -> WorkloadObject:
+    """Return the highest controller of an object among the known objects, or else the object."""
     for _ in range(_MAX_OWNERS):
-        owner = _controller(each)
+        owner = _controller(workload_object)
         if owner is None or (above := known.get(owner)) is None:
             break
-        each = above
-    return each
+        workload_object = above
+    return workload_object
 
 
-def _controller(each: WorkloadObject) -> Key | None:
+def _controller(workload_object: WorkloadObject) -> Key | None:
     """Return the controller of an object."""
-    owners = each.metadata.get("ownerReferences")
+    owners = workload_object.metadata.get("ownerReferences")
     for owner in owners if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("controller"):
             group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-            return Key(group, str(owner.get("kind", "")), each.key.namespace, str(owner.get("name", "")))
+            return Key(
+                group, str(owner.get("kind", "")), workload_object.key.namespace, str(owner.get("name", ""))
+            )
     return None

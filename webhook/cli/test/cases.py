@@ -37,14 +37,14 @@ Opener = Callable[[str], list[Document]]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One case, ready to be decided. path: its path in the document. now: seconds since the epoch."""
+    """One case, ready to be decided."""
 
     name: str
     document: Document
-    path: Path
+    path: Path  # of the case in the document
     request: AdmissionRequest
     inventory: Inventory
-    now: float
+    now: float  # seconds since the epoch
     expect: ExpectDocument
 
     @property
@@ -74,7 +74,9 @@ def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], li
     errors: list[RuleError] = []
     names: dict[str, Case] = {}
     documents = [
-        found for found in read(text, file) if isinstance(found, SourceError) or found.value is not None
+        document
+        for document in read(text, file)
+        if isinstance(document, SourceError) or document.value is not None
     ]
     if not documents:
         errors.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
@@ -100,14 +102,16 @@ class _Reader:
     def __init__(self, document: Document, opener: Opener) -> None:
         self._document = document
         self._opener = opener
-        self.errors = [RuleError(found.location, (), found.message) for found in document.duplicates]
+        self.errors = [
+            RuleError(duplicate.location, (), duplicate.message) for duplicate in document.duplicates
+        ]
 
     def add_error(self, path: Path, message: Message | str) -> None:
         """Add an error at a path of the document."""
         self.errors.append(RuleError(self._document.locate(path), path, message))
 
     def test(self) -> RuleTest | None:
-        """Return the test in the document, or None; it may be incomplete if there are errors."""
+        """Return the test in the document, or None; with errors, the test may be incomplete."""
         value = self._document.value
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind != KIND:
@@ -117,18 +121,18 @@ class _Reader:
             )
             return None
         try:
-            found = RuleTestDocument.model_validate(value)
+            test = RuleTestDocument.model_validate(value)
         except ValidationError as error:
             self.errors += schema_errors(error, RuleTestDocument, self._document, (), "")
             return None
-        shared = self._inventory(found.nodes, ("nodes",))
-        cases = [self._case(case, ("cases", at), shared) for at, case in enumerate(found.cases)]
+        shared = self._inventory(test.nodes, ("nodes",))
+        cases = [self._case(case, ("cases", at), shared) for at, case in enumerate(test.cases)]
         return RuleTest(
             self._document,
-            tuple(found.rules),
-            tuple(found.enable),
-            tuple(found.disable),
-            Language(found.lang),
+            tuple(test.rules),
+            tuple(test.enable),
+            tuple(test.disable),
+            Language(test.lang),
             tuple(case for case in cases if case),
         )
 
@@ -147,7 +151,7 @@ class _Reader:
         if "file" in value:
             path = (*path, "file")
             documents = self._open(value["file"], path)
-            objects = [found for document in documents for _, found in document.objects()]
+            objects = [item for document in documents for _, item in document.objects()]
             if len(objects) != 1:
                 if documents:
                     self.add_error(path, f"expected a file with one object, found {len(objects)}")
@@ -168,14 +172,14 @@ class _Reader:
         """Return the inventory of the nodes of a document."""
         objects: list[Any] = []
         for at, node in enumerate(nodes):
-            named = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
-            for found in named or node.objects():
+            in_file = [document.value for document in self._open(node.file, (*path, at))] if node.file else []
+            for item in in_file or node.objects():
                 try:
-                    inventory_of(found)
+                    inventory_of(item)
                 except InventoryError as error:
                     self.add_error((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
                 else:
-                    objects.append(found)
+                    objects.append(item)
         return inventory_of(objects)
 
     def _open(self, name: str, path: Path) -> list[Document]:

@@ -86,6 +86,6 @@ def command(paths: tuple[str, ...], output: str, pattern: str, update: bool, ses
         print_summary(lines(f"\n{summary_of(files, language)}"), err=False)
     else:
         click.echo(MACHINE_FORMATS[output](files))
-    if not errors and not any(each.results for each in files):
+    if not errors and not any(result.results for result in files):
         raise BadInputError(f"no case matches --run {pattern!r}")
-    sys.exit(BAD_INPUT if errors else FAILED if any(each.failed for each in files) else 0)
+    sys.exit(BAD_INPUT if errors else FAILED if any(result.failed for result in files) else 0)

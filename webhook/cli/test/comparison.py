@@ -13,11 +13,11 @@ from rules.model.decision import Decision, Violation
 from rules.text.i18n import Language
 from webhook.cli.test.schema import ExpectDocument, ViolationDocument
 
-W = TypeVar("W")
-F = TypeVar("F")
+E = TypeVar("E")
+A = TypeVar("A")
 
 EXPECTED: Final = "-"
-FOUND: Final = "+"
+ACTUAL: Final = "+"
 BOTH: Final = " "
 _ANYTHING: Final = "*"
 _ABSENT: Final = "absent"
@@ -25,40 +25,42 @@ _ABSENT: Final = "absent"
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between expectation and decision. what: the key in `expect`, or a JSON Pointer.
+    """A difference between expectation and decision.
 
-    lines: each with its mark: EXPECTED (only expected), FOUND (only found), or BOTH.
+    Attributes:
+        what: the key in `expect`, or a JSON Pointer.
+        lines: pairs of mark and text. Marks: EXPECTED (only expected), ACTUAL (only in the decision), BOTH.
     """
 
     what: str
     lines: tuple[tuple[str, str], ...]
 
     def marked(self, mark: str) -> list[str]:
-        """Return the lines with a mark, and those with BOTH."""
-        return [text for each, text in self.lines if each in (mark, BOTH)]
+        """Return the lines with a mark or with BOTH."""
+        return [text for line_mark, text in self.lines if line_mark in (mark, BOTH)]
 
 
 def differences(
     expect: ExpectDocument, decision: Decision, patched: Any, language: Language
 ) -> list[Difference]:
-    """Return the differences between expectation and decision. patched: the object after the decision.
+    """Return the differences between expectation and decision.
 
-    language: of the messages that are expected.
+    patched: the object after the decision. language: of the expected messages.
     """
     given = expect.model_fields_set
-    found = [
+    compared = [
         _one("allowed", expect.allowed, decision.allowed),
         _violations(expect.violations, decision.violations, language),
     ]
     if "warnings" in given:
-        found.append(
+        compared.append(
             _warnings(expect.warnings, [line.in_language(language) for line in decision.warning_lines])
         )
     if "patch" in given:
-        wanted = [operation.model_dump() for operation in expect.patch]
-        found.append(_patch(wanted, decision.patch))
-    found += [_one(place, value, value_at(patched, place)) for place, value in expect.fields.items()]
-    return [difference for difference in found if any(mark != BOTH for mark, _ in difference.lines)]
+        expected = [operation.model_dump() for operation in expect.patch]
+        compared.append(_patch(expected, decision.patch))
+    compared += [_one(place, value, value_at(patched, place)) for place, value in expect.fields.items()]
+    return [difference for difference in compared if any(mark != BOTH for mark, _ in difference.lines)]
 
 
 def value_at(document: Any, place: str) -> Any:
@@ -79,15 +81,15 @@ def _text(value: Any) -> str:
     return _ABSENT if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _one(what: str, wanted: Any, found: Any) -> Difference:
-    expected, present = _text(wanted), _text(found)
-    if expected == present:
-        return Difference(what, ((BOTH, present),))
-    return Difference(what, ((EXPECTED, expected), (FOUND, present)))
+def _one(what: str, expected: Any, actual: Any) -> Difference:
+    before, after = _text(expected), _text(actual)
+    if before == after:
+        return Difference(what, ((BOTH, after),))
+    return Difference(what, ((EXPECTED, before), (ACTUAL, after)))
 
 
-def _patch(wanted: Sequence[Any], found: Sequence[Any]) -> Difference:
-    before, after = [_text(operation) for operation in wanted], [_text(operation) for operation in found]
+def _patch(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
+    before, after = [_text(operation) for operation in expected], [_text(operation) for operation in actual]
     lines: list[tuple[str, str]] = []
     matcher = SequenceMatcher(a=before, b=after, autojunk=False)
     for tag, start, end, other_start, other_end in matcher.get_opcodes():
@@ -95,26 +97,31 @@ def _patch(wanted: Sequence[Any], found: Sequence[Any]) -> Difference:
             lines += [(BOTH, text) for text in before[start:end]]
         else:
             lines += [(EXPECTED, text) for text in before[start:end]]
-            lines += [(FOUND, text) for text in after[other_start:other_end]]
+            lines += [(ACTUAL, text) for text in after[other_start:other_end]]
     return Difference("patch", tuple(lines))
 
 
 def _violations(
-    wanted: Sequence[ViolationDocument], found: Sequence[Violation], language: Language
+    expected: Sequence[ViolationDocument], actual: Sequence[Violation], language: Language
 ) -> Difference:
-    pairs = _pairs(wanted, found, partial(_is_violation, language))
+    pairs = _pairs(expected, actual, partial(_is_violation, language))
     rows = [
         *(
-            (EXPECTED, [each.rule, each.action, each.path, each.message])
-            for at, each in enumerate(wanted)
+            (EXPECTED, [violation.rule, violation.action, violation.path, violation.message])
+            for at, violation in enumerate(expected)
             if at not in pairs.values()
         ),
         *(
             (
-                BOTH if at in pairs else FOUND,
-                [each.rule, each.action.value, each.path, each.message.in_language(language)],
+                BOTH if at in pairs else ACTUAL,
+                [
+                    violation.rule,
+                    violation.action.value,
+                    violation.path,
+                    violation.message.in_language(language),
+                ],
             )
-            for at, each in enumerate(found)
+            for at, violation in enumerate(actual)
         ),
     ]
     return Difference("violations", tuple(zip((mark for mark, _ in rows), _aligned(rows), strict=True)))
@@ -130,23 +137,25 @@ def _aligned(rows: Sequence[tuple[str, list[str]]]) -> list[str]:
     ]
 
 
-def _warnings(wanted: Sequence[str], found: Sequence[str]) -> Difference:
-    pairs = _pairs(wanted, found, _is_part)
+def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Difference:
+    pairs = _pairs(expected, actual, _is_part)
     return Difference(
         "warnings",
         (
-            *((EXPECTED, text) for at, text in enumerate(wanted) if at not in pairs.values()),
-            *((BOTH if at in pairs else FOUND, text) for at, text in enumerate(found)),
+            *((EXPECTED, text) for at, text in enumerate(expected) if at not in pairs.values()),
+            *((BOTH if at in pairs else ACTUAL, text) for at, text in enumerate(actual)),
         ),
     )
 
 
-def _is_violation(language: Language, wanted: ViolationDocument, found: Violation) -> bool:
+def _is_violation(language: Language, expected: ViolationDocument, actual: Violation) -> bool:
     return (
-        wanted.rule in ("", found.rule)
-        and wanted.action in ("", found.action)
-        and f"{found.path}.".startswith((f"{wanted.path}.", f"{wanted.path}[", "." if wanted.path else ""))
-        and _is_part(wanted.message, found.message.in_language(language))
+        expected.rule in ("", actual.rule)
+        and expected.action in ("", actual.action)
+        and f"{actual.path}.".startswith(
+            (f"{expected.path}.", f"{expected.path}[", "." if expected.path else "")
+        )
+        and _is_part(expected.message, actual.message.in_language(language))
     )
 
 
@@ -155,22 +164,22 @@ def _is_part(part: str, text: str) -> bool:
     return " ".join(part.split()) in " ".join(text.split())
 
 
-def _pairs(wanted: Sequence[W], found: Sequence[F], matches: Callable[[W, F], bool]) -> dict[int, int]:
-    """Return a maximum bipartite matching: index of a found item to index of an expected item.
+def _pairs(expected: Sequence[E], actual: Sequence[A], matches: Callable[[E, A], bool]) -> dict[int, int]:
+    """Return a maximum bipartite matching: index of an actual item to index of an expected item.
 
     An unspecific expectation can match several items, so the matching uses augmenting paths.
     """
     pairs: dict[int, int] = {}
 
     def assign(at: int, tried: set[int]) -> bool:
-        for index, each in enumerate(found):
-            if index not in tried and matches(wanted[at], each):
+        for index, item in enumerate(actual):
+            if index not in tried and matches(expected[at], item):
                 tried.add(index)
                 if index not in pairs or assign(pairs[index], tried):
                     pairs[index] = at
                     return True
         return False
 
-    for at in range(len(wanted)):
+    for at in range(len(expected)):
         assign(at, set())
     return pairs

@@ -86,7 +86,7 @@ def _texts(kind: str, name: str) -> dict[str, str]:
 
 
 def _listed(kustomization: Path, resource: str, comment: str = "") -> None:
-    """Add a resource to the list with which a kustomization ends; comment: of a new one."""
+    """Add a resource to the list at the end of a kustomization. comment: first lines of a new file."""
     head = f"{comment}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
     text = kustomization.read_text("utf-8") if kustomization.exists() else head
     before, key, resources = text.partition("resources:\n")

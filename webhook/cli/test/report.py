@@ -25,14 +25,14 @@ from webhook.cli.terminal.vocabulary import (
     PATCHES_WRITTEN,
     TEST_SUMMARY,
 )
-from webhook.cli.test.comparison import BOTH, EXPECTED, FOUND
+from webhook.cli.test.comparison import ACTUAL, BOTH, EXPECTED
 from webhook.cli.test.runner import CaseResult, FileResult
 
-_COLOURS: Final = {EXPECTED: "red", FOUND: "green", BOTH: None}
+_COLOURS: Final = {EXPECTED: "red", ACTUAL: "green", BOTH: None}
 
 
 def text_of(tested: FileResult, language: Language) -> str:
-    """Return the line of a file, and below it each failed case; without errors, see `errors_of`."""
+    """Return the line of a file, followed by its failed cases. `errors_of` returns its errors."""
     counts = (
         (PASSED, len(tested.results) - tested.failed),
         (FAILED, tested.failed),
@@ -51,8 +51,8 @@ def text_of(tested: FileResult, language: Language) -> str:
 
 def summary_of(files: Sequence[FileResult], language: Language) -> str:
     """Return the last line of the text report."""
-    cases, failed = sum(len(each.results) for each in files), sum(each.failed for each in files)
-    invalid = sum(bool(each.errors) for each in files)
+    cases, failed = sum(len(tested.results) for tested in files), sum(tested.failed for tested in files)
+    invalid = sum(bool(tested.errors) for tested in files)
     counts = [(PASSED, cases - failed), (FAILED, failed)] + [(INVALID_FILES, invalid)] * bool(invalid)
     results = Joined(", ", [text.having(count=count, files=counted(count, "file")) for text, count in counts])
     summary = TEST_SUMMARY.having(
@@ -63,7 +63,7 @@ def summary_of(files: Sequence[FileResult], language: Language) -> str:
 
 def errors_of(files: Sequence[FileResult]) -> list[RuleError]:
     """Return all errors in tests and rules, each once."""
-    return list({str(error): error for each in files for error in each.errors}.values())
+    return list({str(error): error for tested in files for error in tested.errors}.values())
 
 
 def _failure(result: CaseResult, *, styled: bool) -> Iterator[str]:
@@ -82,7 +82,7 @@ def json_of(files: Sequence[FileResult]) -> str:
     """Return one JSON object with all cases, errors and counts."""
     cases = [
         {
-            "file": each.file,
+            "file": tested.file,
             "line": result.case.location.line,
             "name": result.case.name,
             "passed": not result.differences,
@@ -91,13 +91,13 @@ def json_of(files: Sequence[FileResult]) -> str:
                 {
                     "what": difference.what,
                     "expected": difference.marked(EXPECTED),
-                    "found": difference.marked(FOUND),
+                    "found": difference.marked(ACTUAL),
                 }
                 for difference in result.differences
             ],
         }
-        for each in files
-        for result in each.results
+        for tested in files
+        for result in tested.results
     ]
     errors = [
         {
@@ -109,9 +109,9 @@ def json_of(files: Sequence[FileResult]) -> str:
         }
         for error in errors_of(files)
     ]
-    failed = sum(each.failed for each in files)
+    failed = sum(tested.failed for tested in files)
     counts = {"files": len(files), "passed": len(cases) - failed, "failed": failed}
-    counts |= {"notChosen": sum(each.skipped for each in files), "errors": len(errors)}
+    counts |= {"notChosen": sum(tested.skipped for tested in files), "errors": len(errors)}
     return printable_json(
         json.dumps({"cases": cases, "errors": errors, "summary": counts}, ensure_ascii=False)
     )
@@ -120,26 +120,26 @@ def json_of(files: Sequence[FileResult]) -> str:
 def junit_of(files: Sequence[FileResult]) -> str:
     """Return JUnit XML with a suite for each file; an error in a test or a rule is a case with an error."""
     suites = ET.Element("testsuites", name="gpugate test")
-    for each in files:
+    for tested in files:
         facts: dict[str, Any] = {
-            "name": each.file,
-            "file": each.file,
-            "tests": len(each.results) + len(each.errors),
-            "failures": each.failed,
-            "errors": len(each.errors),
+            "name": tested.file,
+            "file": tested.file,
+            "tests": len(tested.results) + len(tested.errors),
+            "failures": tested.failed,
+            "errors": len(tested.errors),
             "skipped": 0,
-            "time": f"{sum(result.seconds for result in each.results):.6f}",
+            "time": f"{sum(result.seconds for result in tested.results):.6f}",
         }
         suite = ET.SubElement(suites, "testsuite", {name: str(fact) for name, fact in facts.items()})
-        for result in each.results:
-            case = _testcase(suite, each.file, result.case.name, result.case.location.line, result.seconds)
+        for result in tested.results:
+            case = _testcase(suite, tested.file, result.case.name, result.case.location.line, result.seconds)
             if result.differences:
                 what = ", ".join(difference.what for difference in result.differences)
                 failure = ET.SubElement(
                     case, "failure", type="difference", message=f"not as expected: {what}"
                 )
                 failure.text = "\n".join(_failure(result, styled=False))
-        for error in each.errors:
+        for error in tested.errors:
             case = _testcase(suite, error.location.file, error.path or "document", error.location.line, 0)
             ET.SubElement(case, "error", type="error", message=error.message).text = str(error)
     return xml(suites)

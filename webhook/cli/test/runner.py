@@ -46,29 +46,29 @@ _ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFI
 
 @dataclass(frozen=True, slots=True)
 class CaseResult:
-    """Result of one case. seconds: duration of the decision."""
+    """Result of one case."""
 
     case: Case
     policy: Policy
     decision: Decision
     differences: tuple[Difference, ...]
-    seconds: float
+    seconds: float  # duration of the decision
 
     @property
     def stale(self) -> bool:
         """Whether only the expected patch differs."""
-        return [each.what for each in self.differences] == ["patch"]
+        return [difference.what for difference in self.differences] == ["patch"]
 
 
 @dataclass(frozen=True, slots=True)
 class FileResult:
-    """Result of a test file. skipped: cases not selected. errors: in file or rules. written: patches."""
+    """Result of a test file."""
 
     file: str
     results: tuple[CaseResult, ...]
-    skipped: int
-    errors: tuple[RuleError, ...]
-    written: int = 0
+    skipped: int  # cases that are not selected
+    errors: tuple[RuleError, ...]  # in the file or its rules
+    written: int = 0  # patches
 
     @property
     def failed(self) -> int:
@@ -79,7 +79,8 @@ class FileResult:
 class Runner:
     """Runs test files; each set of rules is loaded once.
 
-    namespace: of the rules. workloads: kinds that contain pods. select: whether to run a case, by its name.
+    namespace: of the rules. workloads: kinds that contain pods. select: returns whether to run a case, by
+    name.
     """
 
     def __init__(self, namespace: str, workloads: Workloads, select: Select) -> None:
@@ -128,22 +129,22 @@ class Runner:
         if key not in self._loaded:
             self._loaded[key] = _load(key, self._namespace, self._workloads)
         rules = self._loaded[key]
-        found = list(rules.loaded.errors)
+        new_errors = list(rules.loaded.errors)
         for at, path in enumerate(paths):
             if reason := rules.unread.get(path):
-                found.append(RuleError(document.locate(("rules", at)), ("rules", at), reason))
-        if not found and not rules.names:
-            found.append(
+                new_errors.append(RuleError(document.locate(("rules", at)), ("rules", at), reason))
+        if not new_errors and not rules.names:
+            new_errors.append(
                 RuleError(document.locate(("rules",)), ("rules",), f"no rules in {', '.join(paths)}")
             )
         for field, patterns in (("enable", test.enable), ("disable", test.disable)):
-            for at, pattern in enumerate(patterns if not found else ()):
+            for at, pattern in enumerate(patterns if not new_errors else ()):
                 if not any(map(glob(pattern).fullmatch, rules.names)):
                     hint = suggestion(pattern, rules.names)
                     message = f"no rule is named {pattern!r}{hint}"
-                    found.append(RuleError(document.locate((field, at)), (field, at), message))
-        errors += found
-        return None if found else rules.policy
+                    new_errors.append(RuleError(document.locate((field, at)), (field, at), message))
+        errors += new_errors
+        return None if new_errors else rules.policy
 
 
 class _Key(NamedTuple):
@@ -157,10 +158,10 @@ class _Key(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Rules:
-    """The rules of a test. unread: the reason for each path that cannot be read."""
+    """The rules of a test."""
 
     loaded: Loaded
-    unread: Mapping[str, str]
+    unread: Mapping[str, str]  # reason by path that cannot be read
     names: frozenset[str]
     policy: Policy
 
@@ -229,7 +230,7 @@ def _patch_edit(result: CaseResult) -> Edit | None:
 
 
 def resolve(file: str, name: str) -> str:
-    """Return the path of a name in a test file: relative to the folder of the file, or of a built-in rule."""
+    """Return the path of a name in a test file: relative to that file's folder, or in the built-in rules."""
     if name.startswith(BUILT_IN):
         return str(catalog_path() / name.removeprefix(BUILT_IN))
     return os.path.normpath(Path(file).parent / name)
@@ -237,14 +238,14 @@ def resolve(file: str, name: str) -> str:
 
 def _documents(path: str) -> list[Document]:
     """Return the documents of a file. Raises SourceError."""
-    found: list[Document] = []
+    documents: list[Document] = []
     try:
         for name, text in read_path(path):
             for document in read(text, name):
                 if isinstance(document, SourceError):
                     raise document
-                found.append(document)
+                documents.append(document)
     except BadInputError as error:
         reason = error.format_message().removeprefix(f"{path}: ")
         raise SourceError(Location(path), reason) from None
-    return found
+    return documents

@@ -115,8 +115,8 @@ def _pod(value: dict[str, Any]) -> dict[str, Any]:
         raise ValueError("`file` allows no other key")
     if not {"file", "kind", "containers", "initContainers"} & set(value):
         hint = next(filter(None, (suggestion(key, ("containers", "kind")) for key in value)), "")
-        found = f"; got {', '.join(value)}" if value else ""
-        raise ValueError(f"expected `containers`, an object with its `kind`, or `file`{found}{hint}")
+        keys = f"; got {', '.join(value)}" if value else ""
+        raise ValueError(f"expected `containers`, an object with its `kind`, or `file`{keys}{hint}")
     if "kind" not in value:
         for name in ("metadata", *SHORT_METADATA):
             if not isinstance(value.get(name, {}), dict):

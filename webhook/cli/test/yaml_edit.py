@@ -96,10 +96,10 @@ def _nodes(document: Document, path: Path) -> list[yaml.Node]:
     for step in path:
         nodes.append(node)
         if isinstance(node, yaml.MappingNode):
-            found = next((pair for pair in reversed(node.value) if pair[0].value == str(step)), None)
-            if found is None:
+            member = next((pair for pair in reversed(node.value) if pair[0].value == str(step)), None)
+            if member is None:
                 return []
-            key, node = found
+            key, node = member
         else:
             key = node = node.value[step]
     return [*nodes, key, node]
