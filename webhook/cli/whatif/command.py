@@ -1,4 +1,4 @@
-"""`gpugate whatif`: what a change of drivers, pools, images or rules does to workloads."""
+"""`gpugate whatif`: the effect of changes of drivers, pools, images or rules on workloads."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ from webhook.cli.terminal.vocabulary import (
 from webhook.cli.whatif.compare import (
     ClusterState,
     Impact,
-    Runs,
+    RunState,
     WhatIf,
     WorkloadChange,
     WorkloadRequest,
@@ -84,7 +84,7 @@ def _images(
 ) -> tuple[ImageChange, ...]:
     del context, parameter
     try:
-        return tuple(parse_image_change(each) for each in values)
+        return tuple(parse_image_change(value) for value in values)
     except ChangeError as error:
         raise click.BadParameter(error.message(current_language())) from None
 
@@ -191,33 +191,35 @@ def _result(
     if image_cuda:
         policy = policy.with_image_cuda(image_cuda)
         done.append(Change(_IMAGE_CUDA.having(cuda=image_cuda), _NO_NODES))
-    done += (Change(_IMAGE.having(old=each.old, new=each.new), _NO_NODES) for each in images)
+    done += (Change(_IMAGE.having(old=change.old, new=change.new), _NO_NODES) for change in images)
     inventory = state.inventory()
-    was = ClusterState(before.snapshot, now)
-    then = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
+    state_before = ClusterState(before.snapshot, now)
+    state_after = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
     subjects = list(subjects_of(workloads))
     _check_images(images, subjects)
 
     def changed(subject: WorkloadRequest) -> WorkloadRequest:
         return subject._replace(
             request=replace(subject.request, object=with_images(subject.request.object, images)),
-            pods=tuple(with_images(each, images) for each in subject.pods),
+            pods=tuple(with_images(pod, images) for pod in subject.pods),
         )
 
     def on_error(subject: WorkloadRequest, error: ObjectError) -> None:
         before.add_error(f"{subject.namespace}/{subject.owner}: {error}")
 
-    return compare(subjects, was, then, done, changed if images else None, on_error)
+    return compare(subjects, state_before, state_after, done, changed if images else None, on_error)
 
 
 def _check_images(images: Iterable[ImageChange], subjects: Iterable[WorkloadRequest]) -> None:
     """Raise BadInputError for a change of an image that no workload uses."""
-    used = {image for each in subjects for image in _images_in(each.request.object)} if images else set()
-    for each in images:
-        if not any(map(each.of, used)):
+    used = (
+        {image for subject in subjects for image in _images_in(subject.request.object)} if images else set()
+    )
+    for change in images:
+        if not any(map(change.of, used)):
             text = _NO_IMAGE.in_language(current_language())
             known = used | {image.rpartition(":")[0] for image in used if ":" in image}
-            raise BadInputError(text.format(name=each.old, hint=suggestion(each.old, sorted(known))))
+            raise BadInputError(text.format(name=change.old, hint=suggestion(change.old, sorted(known))))
 
 
 def _images_in(document: Any) -> list[str]:
@@ -236,13 +238,13 @@ def _summary(result: WhatIf, language: Language) -> str:
 def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
     """Print the summary, the changes, and a row for each workload that changes."""
     print_summary(_summary(result, language), err=False)
-    for each in result.changes:
-        print_summary(WHAT_IF_CHANGE.having(change=each.text), err=False)
+    for change in result.changes:
+        print_summary(WHAT_IF_CHANGE.having(change=change.text), err=False)
     if result.by_namespace and (wide or len(result.by_namespace) > 1):
         click.echo()
         show_table(
             [
-                {"namespace": name, **{each.value: str(counts[each]) for each in _SHOWN}}
+                {"namespace": name, **{impact.value: str(counts[impact]) for impact in _SHOWN}}
                 for name, counts in result.by_namespace
             ],
             language,
@@ -255,30 +257,30 @@ def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
         )
         columns = ("effect", "workloads", "reason")
         show_table(
-            [{key: each[key] for key in columns} for each in facts], language, wide=wide, effect=_COLOURS
+            [{key: row[key] for key in columns} for row in facts], language, wide=wide, effect=_COLOURS
         )
-    found = [_row(each, wide=wide) for each in rows(result, wide=wide)]
-    if found:
+    table = [_row(change, wide=wide) for change in rows(result, wide=wide)]
+    if table:
         click.echo()
-        show_table(found, language, wide=wide, effect=_COLOURS)
+        show_table(table, language, wide=wide, effect=_COLOURS)
 
 
 _SHOWN: Final = (Impact.BREAKS, Impact.FREED, Impact.UNKNOWN, Impact.FEWER_NODES, Impact.WARNS)
 
 
-def _row(each: WorkloadChange, *, wide: bool) -> dict[str, str]:
-    nodes = f"{_number(each.before)} -> {_number(each.after)}"
+def _row(change: WorkloadChange, *, wide: bool) -> dict[str, str]:
+    nodes = f"{_number(change.before)} -> {_number(change.after)}"
     row = {
-        "effect": each.effect.value,
-        "namespace": each.subject.namespace,
-        "workload": each.subject.owner,
+        "effect": change.effect.value,
+        "namespace": change.subject.namespace,
+        "workload": change.subject.owner,
         "compatible nodes": nodes,
     }
     if wide:
-        row |= {"pods": str(len(each.subject.pods)), "to move": str(each.after.moving)}
-        row |= {"new pools": ", ".join(sorted(each.after.pools)) or UNKNOWN}
-    return row | {"reason": "; ".join(one.line for one in each.reasons) if wide else each.headline}
+        row |= {"pods": str(len(change.subject.pods)), "to move": str(change.after.moving)}
+        row |= {"new pools": ", ".join(sorted(change.after.pools)) or UNKNOWN}
+    return row | {"reason": "; ".join(reason.line for reason in change.reasons) if wide else change.headline}
 
 
-def _number(runs: Runs) -> str:
+def _number(runs: RunState) -> str:
     return UNKNOWN if runs.nodes is None else str(len(runs.nodes))

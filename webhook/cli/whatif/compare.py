@@ -1,4 +1,4 @@
-"""What a change does to workloads: each is evaluated before and after it, by the decision of admission."""
+"""The effect of changes on workloads, which are evaluated before and after them as admission does."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _UNKNOWN_NODES: Final = Message(
 
 
 class Impact(StrEnum):
-    """What a change does to a workload, in the order of a report."""
+    """The effect of changes on a workload, in the order of a report."""
 
     BREAKS = "breaks"
     FREED = "freed"
@@ -44,9 +44,11 @@ class Impact(StrEnum):
 
 
 class WorkloadRequest(NamedTuple):
-    """A workload. request: to create its object. pods: its pods that are bound to a node.
+    """A workload, as a request to create its object.
 
-    from_pods: the object is not known, only pods that a controller has created from it.
+    Attributes:
+        pods: its pods that are bound to a node.
+        from_pods: whether the object is unknown and the request is made from a pod of its controller.
     """
 
     namespace: str
@@ -57,19 +59,25 @@ class WorkloadRequest(NamedTuple):
 
 
 class Reason(NamedTuple):
-    """A line for people, and what workloads with the same fault share."""
+    """Why a workload does not run, or what it is warned of."""
 
-    line: str
-    cause: str
+    line: str  # for people
+    cause: str  # the part of the line that is equal for workloads with the same fault
 
 
-class Runs(NamedTuple):
-    """Whether a workload runs in one state of the cluster; None: that is unknown.
+class RunState(NamedTuple):
+    """Whether a workload runs in one state of the cluster.
 
-    reasons: why it does not, or why that is unknown. warnings: of admission. nodes: names of those that it is
-    compatible with; None: no rule selects nodes for it. certainty: how sure it is that it does not run, None
-    if it runs. candidates: all that it selects and tolerates.
-    pools: those whose new nodes are compatible. moving: pods that do not run on their nodes.
+    Attributes:
+        allowed: whether admission allows it.
+        runs: None if it is unknown whether it runs.
+        reasons: why it does not run, or why that is unknown.
+        warnings: of admission.
+        nodes: names of compatible nodes; None if no rule selects nodes for the workload.
+        candidates: names of the nodes that it selects and tolerates.
+        pools: names of the pools whose new nodes are compatible.
+        moving: number of its pods that cannot stay on their nodes.
+        certainty: how certain it is that the workload does not run; None if it runs.
     """
 
     allowed: bool
@@ -88,18 +96,20 @@ class WorkloadChange:
     """A workload before and after a change."""
 
     subject: WorkloadRequest
-    before: Runs
-    after: Runs
+    before: RunState
+    after: RunState
     effect: Impact
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
-        """Why the workload breaks, was denied before, is unknown, or what it warns of newly."""
+        """Why the workload breaks, was denied or is unknown; for WARNS, the new warnings."""
         match self.effect:
             case Impact.FREED:
                 return self.before.reasons
             case Impact.WARNS:
-                return tuple(each for each in self.after.warnings if each not in self.before.warnings)
+                return tuple(
+                    warning for warning in self.after.warnings if warning not in self.before.warnings
+                )
         return self.after.reasons
 
     @property
@@ -112,31 +122,31 @@ class WorkloadChange:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """The result of changes. workloads: all of them, in the order of effect, namespace and owner."""
+    """The result of changes."""
 
     changes: tuple[Change, ...]
-    workloads: tuple[WorkloadChange, ...]
+    workloads: tuple[WorkloadChange, ...]  # all, in the order of effect, namespace and owner
 
     def count(self, effect: Impact) -> int:
         """Return the number of workloads with an effect."""
-        return sum(each.effect is effect for each in self.workloads)
+        return sum(change.effect is effect for change in self.workloads)
 
     @property
     def by_reason(self) -> list[tuple[Impact, str, int]]:
         """The number of workloads by effect and reason, the most frequent reason of an effect first."""
-        counts = Counter((each.effect, each.headline) for each in self.workloads if each.headline)
+        counts = Counter((change.effect, change.headline) for change in self.workloads if change.headline)
         order = list(Impact)
-        found = [(effect, reason, number) for (effect, reason), number in counts.items()]
-        return sorted(found, key=lambda each: (order.index(each[0]), -each[2], each[1]))
+        ranked = [(effect, reason, number) for (effect, reason), number in counts.items()]
+        return sorted(ranked, key=lambda entry: (order.index(entry[0]), -entry[2], entry[1]))
 
     @property
     def by_namespace(self) -> list[tuple[str, Counter[Impact]]]:
         """The number of workloads by effect, for each namespace in which a workload changes."""
-        found: dict[str, Counter[Impact]] = {}
-        for each in self.workloads:
-            if each.effect is not Impact.UNCHANGED:
-                found.setdefault(each.subject.namespace, Counter())[each.effect] += 1
-        return sorted(found.items())
+        counts: dict[str, Counter[Impact]] = {}
+        for change in self.workloads:
+            if change.effect is not Impact.UNCHANGED:
+                counts.setdefault(change.subject.namespace, Counter())[change.effect] += 1
+        return sorted(counts.items())
 
 
 class ClusterState:
@@ -147,21 +157,21 @@ class ClusterState:
         self._inventory, self._language = snapshot.inventory, snapshot.policy.language
         self._names: dict[int, frozenset[str]] = {}
 
-    def runs(self, subject: WorkloadRequest) -> Runs:
-        """Return whether a workload runs. Raises ObjectError if its object is not shaped as its kind is."""
+    def runs(self, subject: WorkloadRequest) -> RunState:
+        """Return whether a workload runs. Raises ObjectError if its object is malformed."""
         request = subject.request
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
             why = (_plain(self._say(_NODE_REMOVED, node=node)),)
-            return Runs(True, False, why, certainty=Certainty.CERTAIN)
-        found = self._found(self._place(request))
-        if subject.from_pods and found.allowed and found.runs is False:
+            return RunState(True, False, why, certainty=Certainty.CERTAIN)
+        runs = self._run_state(self._place(request))
+        if subject.from_pods and runs.allowed and runs.runs is False:
             # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
-            found = found._replace(runs=None, certainty=Certainty.UNKNOWN)
+            runs = runs._replace(runs=None, certainty=Certainty.UNKNOWN)
         moving = 0
         for pod in subject.pods:
             moving += not self._stays(pod, subject.namespace)
-        return found._replace(moving=moving)
+        return runs._replace(moving=moving)
 
     def _stays(self, pod: Mapping[str, Any], namespace: str) -> bool:
         """Return whether a pod runs on the node that it is bound to."""
@@ -171,62 +181,62 @@ class ClusterState:
         if not self._inventory.named(node):
             return False
         request = AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False)
-        return self._found(self._place(request)).runs is not False
+        return self._run_state(self._place(request)).runs is not False
 
     def _place(self, request: AdmissionRequest) -> Placement:
         return place(self._snapshot, request, self._now)
 
-    def _found(self, placement: Placement) -> Runs:
+    def _run_state(self, placement: Placement) -> RunState:
         decision, language = placement.decision, self._language
-        warned = [each.warning for each in decision.violations if each.action is Action.WARN]
+        warned = [violation.warning for violation in decision.violations if violation.action is Action.WARN]
         warnings = tuple(
-            Reason(WarningLine(each).in_language(language), cause_of(each).in_language(language))
-            for each in dict.fromkeys([*warned, *decision.notices])
+            Reason(WarningLine(warning).in_language(language), cause_of(warning).in_language(language))
+            for warning in dict.fromkeys([*warned, *decision.notices])
         )
-        fitting = min(placement.nodes, key=lambda each: each.compatible.bit_count(), default=None)
-        found = Runs(decision.allowed, decision.allowed, (), warnings)
+        fitting = min(placement.nodes, key=lambda nodes: nodes.compatible.bit_count(), default=None)
+        runs = RunState(decision.allowed, decision.allowed, (), warnings)
         if fitting and self._inventory.everything:
             candidates, compatible = self._set(fitting.candidates), self._set(fitting.compatible)
-            found = found._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
+            runs = runs._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
         if not decision.allowed:
-            denying = [each for each in decision.violations if each.action is Action.DENY]
+            denying = [violation for violation in decision.violations if violation.action is Action.DENY]
             reasons = [
                 Reason(
-                    with_fix(each.reason, each.fix).in_language(language),
-                    cause_of(each).in_language(language),
+                    with_fix(violation.reason, violation.fix).in_language(language),
+                    cause_of(violation).in_language(language),
                 )
-                for each in denying
+                for violation in denying
             ]
-            whole = _plain(decision.denial.in_language(language).partition("\n")[0])
-            certain = any(each.certainty is Certainty.CERTAIN for each in denying)
+            denial = _plain(decision.denial.in_language(language).partition("\n")[0])
+            certain = any(violation.certainty is Certainty.CERTAIN for violation in denying)
             sure = Certainty.CERTAIN if certain else Certainty.LIKELY
-            return found._replace(reasons=tuple(dict.fromkeys(reasons)) or (whole,), certainty=sure)
+            return runs._replace(reasons=tuple(dict.fromkeys(reasons)) or (denial,), certainty=sure)
         unknown = [reason for _, reason in decision.not_checked if reason in (NO_NODES, UNKNOWN_CUDA)]
         if unknown:
-            texts = dict.fromkeys(each.in_language(language) for each in unknown)
+            texts = dict.fromkeys(reason.in_language(language) for reason in unknown)
             reasons = [*map(_plain, texts)]
-            found = found._replace(runs=None, reasons=tuple(reasons), certainty=Certainty.UNKNOWN)
+            runs = runs._replace(runs=None, reasons=tuple(reasons), certainty=Certainty.UNKNOWN)
         if fitting and self._inventory.everything and not (fitting.compatible or fitting.pools):
-            return self._without_node(found, fitting)
-        return found
+            return self._without_node(runs, fitting)
+        return runs
 
-    def _without_node(self, found: Runs, fitting: FittingNodes) -> Runs:
-        """Return whether a workload runs that no known node is compatible with."""
+    def _without_node(self, runs: RunState, fitting: FittingNodes) -> RunState:
+        """Return whether a workload runs, if no known node is compatible with it."""
         if fitting.unknown:
             why = self._say(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
-            unknown = (*found.reasons, _plain(why))
-            return found._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
+            unknown = (*runs.reasons, _plain(why))
+            return runs._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
         if self._inventory.undeclared:
-            unknown = (*found.reasons, _plain(self._say(_UNDECLARED)))
-            return found._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
-        # Labels and taints of nodes may change, and selectors of the workload, too.
+            unknown = (*runs.reasons, _plain(self._say(_UNDECLARED)))
+            return runs._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
+        # Only likely: labels and taints of nodes may change, and selectors of the workload.
         reasons = (_plain(self._say(_NO_NODE)),)
-        return found._replace(runs=False, reasons=reasons, certainty=Certainty.LIKELY)
+        return runs._replace(runs=False, reasons=reasons, certainty=Certainty.LIKELY)
 
     def _set(self, nodes: int) -> frozenset[str]:
-        if (found := self._names.get(nodes)) is None:
-            found = self._names[nodes] = frozenset(self._inventory.names(nodes))
-        return found
+        if (names := self._names.get(nodes)) is None:
+            names = self._names[nodes] = frozenset(self._inventory.names(nodes))
+        return names
 
     def _say(self, text: Message, **facts: object) -> str:
         return text.having(**facts).in_language(self._language)
@@ -240,49 +250,57 @@ def compare(
     changed: Callable[[WorkloadRequest], WorkloadRequest] | None = None,
     on_error: Callable[[WorkloadRequest, ObjectError], None] | None = None,
 ) -> WhatIf:
-    """Return the result for workloads. changed: a workload as it is after the change.
+    """Return the effect of changes on workloads.
 
-    on_error: is called for each workload that cannot be evaluated, which is left out. Raises ObjectError
-    without it.
+    changed: returns a workload as it is after the changes. on_error: is called for a workload that cannot be
+    evaluated, which is left out; without it, ObjectError is raised.
     """
-    found: list[tuple[WorkloadRequest, Runs]] = []
-    for each in subjects:  # all of one state first: node evaluators of two states are not kept at a time
+    evaluated: list[tuple[WorkloadRequest, RunState]] = []
+    for subject in subjects:  # all of one state first: node evaluators of two states are not kept at a time
         try:
-            found.append((each, before.runs(each)))
+            evaluated.append((subject, before.runs(subject)))
         except ObjectError as error:
             if on_error is None:
                 raise
-            on_error(each, error)
-    nodes = frozenset[str]().union(*(each.affected.nodes for each in changes if each.affected))
-    of_all = any(each.affected is None or each.affected.pools for each in changes)
+            on_error(subject, error)
+    nodes = frozenset[str]().union(*(change.affected.nodes for change in changes if change.affected))
+    of_all = any(change.affected is None or change.affected.pools for change in changes)
     results = []
-    for subject, was in found:
+    for subject, runs_before in evaluated:
         new = changed(subject) if changed else subject
-        then = after.runs(new)
-        concerned = of_all or new != subject or not nodes.isdisjoint(was.candidates | then.candidates)
-        results.append(WorkloadChange(subject, was, then, _effect(was, then, concerned=concerned)))
+        runs_after = after.runs(new)
+        concerned = (
+            of_all or new != subject or not nodes.isdisjoint(runs_before.candidates | runs_after.candidates)
+        )
+        results.append(
+            WorkloadChange(
+                subject, runs_before, runs_after, _effect(runs_before, runs_after, concerned=concerned)
+            )
+        )
     order = list(Impact)
-    results.sort(key=lambda one: (order.index(one.effect), one.subject.namespace, one.subject.owner))
+    results.sort(
+        key=lambda result: (order.index(result.effect), result.subject.namespace, result.subject.owner)
+    )
     return WhatIf(tuple(changes), tuple(results))
 
 
-def _effect(before: Runs, after: Runs, *, concerned: bool) -> Impact:
+def _effect(before: RunState, after: RunState, *, concerned: bool) -> Impact:
     if after.runs is False:
         return Impact.UNCHANGED if before.runs is False else Impact.BREAKS
     if after.runs is None:
         return Impact.UNKNOWN if concerned or before.runs is not None else Impact.UNCHANGED
     if before.runs is False:
         return Impact.FREED
-    was, now = before.nodes or frozenset(), after.nodes or frozenset()
-    if was - now or before.pools - after.pools or after.moving > before.moving:
+    nodes_before, nodes_after = before.nodes or frozenset(), after.nodes or frozenset()
+    if nodes_before - nodes_after or before.pools - after.pools or after.moving > before.moving:
         return Impact.FEWER_NODES
     if set(after.warnings) - set(before.warnings):
         return Impact.WARNS
-    return Impact.MORE_NODES if now - was or after.pools - before.pools else Impact.UNCHANGED
+    return Impact.MORE_NODES if nodes_after - nodes_before or after.pools - before.pools else Impact.UNCHANGED
 
 
 def _plain(line: str) -> Reason:
-    """Return a reason that workloads share as a whole."""
+    """Return a reason whose whole line is its cause."""
     return Reason(line, line)
 
 
@@ -300,9 +318,9 @@ def unbound(pod: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def rows(result: WhatIf, *, wide: bool) -> Iterator[WorkloadChange]:
-    """Yield the workloads that a table shows. wide: with those that get more nodes."""
+    """Yield the workloads that a table shows. wide: include workloads that get more nodes."""
     hidden = {Impact.UNCHANGED} if wide else {Impact.UNCHANGED, Impact.MORE_NODES}
-    return (each for each in result.workloads if each.effect not in hidden)
+    return (change for change in result.workloads if change.effect not in hidden)
 
 
 def document(result: WhatIf, language: Language) -> dict[str, Any]:
@@ -310,35 +328,35 @@ def document(result: WhatIf, language: Language) -> dict[str, Any]:
     return {
         "changes": [
             {
-                "change": each.text.in_language(language),
-                "nodes": sorted(each.affected.nodes) if each.affected else None,
-                "pools": sorted(each.affected.pools) if each.affected else None,
+                "change": change.text.in_language(language),
+                "nodes": sorted(change.affected.nodes) if change.affected else None,
+                "pools": sorted(change.affected.pools) if change.affected else None,
             }
-            for each in result.changes
+            for change in result.changes
         ],
         "summary": {effect.value: result.count(effect) for effect in Impact},
         "namespaces": [
             {"namespace": name, **{effect.value: counts[effect] for effect in Impact if counts[effect]}}
             for name, counts in result.by_namespace
         ],
-        "workloads": [_row(each) for each in rows(result, wide=True)],
+        "workloads": [_row(change) for change in rows(result, wide=True)],
     }
 
 
-def _row(each: WorkloadChange) -> dict[str, Any]:
+def _row(change: WorkloadChange) -> dict[str, Any]:
     return {
-        "effect": each.effect.value,
-        "namespace": each.subject.namespace,
-        "workload": each.subject.owner,
-        "pods": len(each.subject.pods),
-        "podsToMove": each.after.moving,
-        "reasons": [one.line for one in each.reasons],
-        "before": _state(each.before),
-        "after": _state(each.after),
+        "effect": change.effect.value,
+        "namespace": change.subject.namespace,
+        "workload": change.subject.owner,
+        "pods": len(change.subject.pods),
+        "podsToMove": change.after.moving,
+        "reasons": [reason.line for reason in change.reasons],
+        "before": _state(change.before),
+        "after": _state(change.after),
     }
 
 
-def _state(runs: Runs) -> dict[str, Any]:
+def _state(runs: RunState) -> dict[str, Any]:
     return {
         "allowed": runs.allowed,
         "runs": runs.runs,
@@ -352,23 +370,28 @@ _BOUND = "nodeName"
 
 
 def subjects_of(workloads: Iterable[Workload]) -> Iterator[WorkloadRequest]:
-    """Yield a subject for each workload; objects whose pods are malformed have none of them."""
-    for each in workloads:
-        pods = tuple(pod.document for pod in each.pods if _is_bound(pod))
-        if each.object is not None:
-            yield WorkloadRequest(each.namespace, each.reference, _request(each.object), pods)
-        elif each.pods and each.pods[0].key == each.key:  # a pod of its own
-            yield WorkloadRequest(each.namespace, each.reference, _request(each.pods[0]))
-        elif each.pods:
-            request = _request(each.pods[0]._replace(document=unbound(each.pods[0].document)))
-            yield WorkloadRequest(each.namespace, each.reference, request, pods, from_pods=True)
+    """Yield the request of each workload; malformed pods are left out."""
+    for workload in workloads:
+        pods = tuple(pod.document for pod in workload.pods if _is_bound(pod))
+        if workload.object is not None:
+            yield WorkloadRequest(workload.namespace, workload.reference, _request(workload.object), pods)
+        elif workload.pods and workload.pods[0].key == workload.key:  # a pod of its own
+            yield WorkloadRequest(workload.namespace, workload.reference, _request(workload.pods[0]))
+        elif workload.pods:
+            request = _request(workload.pods[0]._replace(document=unbound(workload.pods[0].document)))
+            yield WorkloadRequest(workload.namespace, workload.reference, request, pods, from_pods=True)
 
 
-def _request(found: WorkloadObject) -> AdmissionRequest:
-    """Return the request to create an object; a pod that has been created is not completed again."""
-    created = found.is_pod and "status" in found.document
+def _request(workload_object: WorkloadObject) -> AdmissionRequest:
+    """Return the request to create an object. A pod with a status exists, so rules do not mutate it again."""
+    created = workload_object.is_pod and "status" in workload_object.document
     return AdmissionRequest(
-        "CREATE", found.group, found.kind, found.key.namespace, found.document, mutating=not created
+        "CREATE",
+        workload_object.group,
+        workload_object.kind,
+        workload_object.key.namespace,
+        workload_object.document,
+        mutating=not created,
     )
 
 

@@ -14,29 +14,29 @@ _NO_CHANGE: Final = Message("expected OLD=NEW, two image references or repositor
 
 
 class ImageChange(NamedTuple):
-    """Another image instead of one, or another repository instead of all that begin like one."""
+    """The replacement of an image, or of a repository and the repositories below it."""
 
     old: str
     new: str
 
     def of(self, image: str) -> str | None:
-        """Return the new reference of an image; None if the change is not about it.
+        """Return the new reference of an image; None if the change does not apply to it.
 
-        A repository without tag and digest stands for all of its images, which keep theirs, and for the
-        repositories below it.
+        A repository without tag and digest applies to all of its images, which keep their tags and digests,
+        and to the repositories below it.
         """
-        found, old, new = parse_image(image), parse_image(self.old), parse_image(self.new)
-        if found is None:
+        parsed, old, new = parse_image(image), parse_image(self.old), parse_image(self.new)
+        if parsed is None:
             return None
         if old and (old.tag or old.digest):
-            return self.new if found.canonical == old.canonical else None
+            return self.new if parsed.canonical == old.canonical else None
         prefixes = {self.old.rstrip("/"), *({old.name} if old else ())}
-        for name in (found.name, found.familiar_name):
+        for name in (parsed.name, parsed.familiar_name):
             if name in prefixes:
-                return self.new if new and (new.tag or new.digest) else f"{self.new}{_version(found)}"
+                return self.new if new and (new.tag or new.digest) else f"{self.new}{_version(parsed)}"
             for prefix in prefixes:
                 if name.startswith(f"{prefix}/"):
-                    return f"{self.new.rstrip('/')}{name.removeprefix(prefix)}{_version(found)}"
+                    return f"{self.new.rstrip('/')}{name.removeprefix(prefix)}{_version(parsed)}"
         return None
 
 
@@ -55,7 +55,7 @@ def with_images(document: Any, changes: Iterable[ImageChange]) -> Any:
         members = {key: with_images(value, renames) for key, value in document.items()}
         image = document.get(_IMAGE)
         if isinstance(image, str):
-            members[_IMAGE] = next((new for each in renames if (new := each.of(image))), image)
+            members[_IMAGE] = next((new for change in renames if (new := change.of(image))), image)
         changed = any(members[key] is not value for key, value in document.items())
         return members if changed else document
     if isinstance(document, list):

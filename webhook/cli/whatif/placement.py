@@ -13,12 +13,10 @@ from rules.model.decision import AdmissionRequest, Decision
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """A decision, and for each pod of the object that rules select nodes for, the nodes that it fits on.
-
-    Pods whose GPUs are devices of claims have none: their nodes are selected by the devices.
-    """
+    """A decision, and the nodes that the pods of the object fit on."""
 
     decision: Decision
+    # One entry for each pod that rules select nodes for. Devices of claims select the nodes of their pods.
     nodes: tuple[FittingNodes, ...]
 
 

@@ -109,18 +109,18 @@ def command(
     decision = _decision(facts.object, session)
     spec = facts.document.get("spec")
     nodes = Unscheduled(session.inventory, spec if isinstance(spec, dict) else {})
-    found = causes(decision, facts.statements(), session.language, nodes, runs=facts.runs)
-    result = Result(facts, decision, found, session.language)
+    pod_causes = causes(decision, facts.statements(), session.language, nodes, runs=facts.runs)
+    result = Result(facts, decision, pod_causes, session.language)
     if output == "text":
         result.show()
     else:
         print_document(result.document(), output)
-    sys.exit(session.exit_status(()) or (0 if facts.runs and not found else _FOUND))
+    sys.exit(session.exit_status(()) or (0 if facts.runs and not pod_causes else _FOUND))
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What is known of a pod, or of a workload without pods, and the causes."""
+    """A pod, or a workload without pods, and the causes."""
 
     facts: PodFacts | WorkloadFacts
     decision: Decision
@@ -144,9 +144,9 @@ class Result:
         return LOOKED_AT.having(events=events, logs=logs or "–").in_language(self.language)
 
     def show(self) -> None:
-        """Print state, causes with evidence and fix, and what was not known.
+        """Print the state, the causes with evidence and fix, and what was not checked.
 
-        The first line has the first cause of a workload without pods: there is no other state of it.
+        The first line has the state of a pod, or the first cause of a workload without pods.
         """
         blocks = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
         if isinstance(self.facts, PodFacts):
@@ -190,14 +190,14 @@ class Result:
             "runs": self.facts.runs,
             "causes": [
                 {
-                    "name": each.name,
-                    "certain": each.certainty is Certainty.CERTAIN,
-                    "certainty": each.certainty.value,
-                    "cause": each.text,
-                    "fix": each.fix,
-                    "evidence": [{"place": line.place, "text": line.text} for line in each.evidence],
+                    "name": cause.name,
+                    "certain": cause.certainty is Certainty.CERTAIN,
+                    "certainty": cause.certainty.value,
+                    "cause": cause.text,
+                    "fix": cause.fix,
+                    "evidence": [{"place": line.place, "text": line.text} for line in cause.evidence],
                 }
-                for each in self.causes
+                for cause in self.causes
             ],
             "notes": [*self.facts.notes, *all_not_checked_lines(self.decision, self.language)],
         }
@@ -214,7 +214,7 @@ def _decision(subject: WorkloadObject, session: Session) -> Decision:
 
 
 def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | WorkloadFacts:
-    """Return a pod of a cluster, or of a workload the newest that does not run, else the workload.
+    """Return the pod of a name; of a workload, its newest pod that does not run, else the workload itself.
 
     Raises BadInputError.
     """
@@ -223,11 +223,11 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
         wanted = rest if slash else name
         return PodFacts(session.cluster.query(lambda cluster: cluster.pod(namespace, wanted)))
     workloads = list_workloads((), session, namespace)
-    chosen = [each for each in workloads if each.reference.lower() == name.lower()]
+    chosen = [workload for workload in workloads if workload.reference.lower() == name.lower()]
     if not chosen:
         raise BadInputError(f'Error from server (NotFound): {kind} "{rest}" not found')
     workload = chosen[0]
-    pods = [PodFacts(dict(each.document)) for each in workload.pods]
+    pods = [PodFacts(dict(pod.document)) for pod in workload.pods]
     newest = max(pods, key=_age, default=None)
     facts = WorkloadFacts.of(workload.object, workload.children) if workload.object else None
     if newest is not None and (facts is None or not newest.runs or not facts.fails):
@@ -235,7 +235,7 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
     if facts is None:
         raise BadInputError(f"{workload.reference} has no pods")
     try:
-        facts.add_events(session.cluster.query(lambda found: found.failed_creations(namespace)))
+        facts.add_events(session.cluster.query(lambda api: api.failed_creations(namespace)))
     except BadInputError as error:
         facts.notes.append(str(error))
     return facts
@@ -247,11 +247,11 @@ def _age(facts: PodFacts) -> tuple[bool, str]:
 
 
 def _read_cluster(facts: PodFacts, session: Session, container: str | None, lines: int) -> None:
-    """Read events and logs of a pod; what may not be read becomes a note."""
+    """Read events and logs of a pod; add a note for those that the user has no right to read."""
     cluster, language = session.cluster, session.language
     key = WorkloadObject("", "Pod", facts.pod).key
     try:
-        facts.events += cluster.query(lambda found: found.events(key.namespace, key.name))
+        facts.events += cluster.query(lambda api: api.events(key.namespace, key.name))
     except BadInputError as error:
         facts.notes.append(str(error))
     else:
@@ -265,7 +265,7 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
             continue
         try:
             text = cluster.query(
-                lambda found, name=name, previous=previous: found.log(  # type: ignore[misc]
+                lambda api, name=name, previous=previous: api.log(  # type: ignore[misc]
                     key.namespace, key.name, name, previous=previous, lines=lines
                 )
             )

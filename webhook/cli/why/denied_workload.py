@@ -1,4 +1,4 @@
-"""A workload without pods: what its controllers say about those that they could not create."""
+"""A workload without pods: what its controllers report about pods that they could not create."""
 
 from __future__ import annotations
 
@@ -13,27 +13,23 @@ from webhook.cli.why.failures import Source, Statement, shortened
 # https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/controller/controller_utils.go
 FAILED_CREATE: Final = "FailedCreate"
 _REPLICA_FAILURE: Final = "ReplicaFailure"
-# ReplicaSets or Jobs of one workload that are asked, the newest first.
+# ReplicaSets or Jobs of one workload that are read, the newest first.
 _MOST_CHILDREN: Final = 8
 
 
 @dataclass(slots=True)
 class WorkloadFacts:
-    """What is known of a workload that has no pods. object: the workload.
-
-    children: what it controls, newest first. events: those of reason FailedCreate about them. notes: what
-    could not be read, and why.
-    """
+    """A workload that has no pods, with its events."""
 
     object: WorkloadObject
-    children: tuple[WorkloadObject, ...] = ()
-    events: list[Mapping[str, Any]] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    children: tuple[WorkloadObject, ...] = ()  # objects that it controls, the newest first
+    events: list[Mapping[str, Any]] = field(default_factory=list)  # FailedCreate, of object and children
+    notes: list[str] = field(default_factory=list)  # what could not be read, and why
     logs: dict[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: WorkloadObject, children: Sequence[WorkloadObject]) -> WorkloadFacts:
-        """Return the facts of a workload and what it controls."""
+        """Return the facts of a workload and the objects that it controls."""
         newest = sorted(children, key=_created, reverse=True)
         return cls(workload, tuple(newest[:_MOST_CHILDREN]))
 
@@ -44,36 +40,36 @@ class WorkloadFacts:
 
     @property
     def runs(self) -> bool:
-        """Whether it has all pods that it asks for: none."""
+        """Whether the workload requires no pods."""
         spec = self.document.get("spec")
         return isinstance(spec, dict) and (spec.get("replicas") == 0 or spec.get("suspend") is True)
 
     @property
     def fails(self) -> bool:
-        """Whether a condition says now that pods cannot be created."""
+        """Whether a condition reports that pods cannot be created."""
         return any(True for _ in self._conditions())
 
     def state(self) -> str:
-        """Return what is seen of it, in a few words."""
+        """Return the state of the workload, in a few words."""
         return "no pods"
 
     def add_events(self, events: list[dict[str, Any]]) -> None:
-        """Add the events about the workload and what it controls, of those of its namespace."""
-        about = {(each.kind, each.key.name) for each in (self.object, *self.children)}
+        """Add the events about the workload and its children. events: all of its namespace."""
+        about = {(controller.kind, controller.key.name) for controller in (self.object, *self.children)}
         self.events += [
             event for event in events if self._about(event) in about and event.get("reason") == FAILED_CREATE
         ]
 
     @staticmethod
     def _about(event: Mapping[str, Any]) -> tuple[Any, Any]:
-        """Return kind and name of what an event is about."""
+        """Return kind and name of the object of an event."""
         place = event.get("involvedObject") or {}
         return place.get("kind"), place.get("name")
 
     def statements(self) -> Iterator[Statement]:
-        """Yield what the newest event of each object says; without events, what conditions say.
+        """Yield the newest event of each object; without events, the conditions.
 
-        Older events may be settled, and a condition keeps the message of the first failure.
+        Older events may be outdated, and a condition keeps the message of the first failure.
         """
         newest = {self._about(event): event for event in self.events}
         for (kind, name), event in newest.items():
@@ -83,20 +79,20 @@ class WorkloadFacts:
             yield from self._conditions()
 
     def _conditions(self) -> Iterator[Statement]:
-        for each in (self.object, *self.children[:1]):
-            status = each.document.get("status")
+        for controller in (self.object, *self.children[:1]):
+            status = controller.document.get("status")
             conditions = status.get("conditions") if isinstance(status, dict) else None
             for condition in conditions if isinstance(conditions, list) else ():
                 if not isinstance(condition, dict) or condition.get("type") != _REPLICA_FAILURE:
                     continue
                 if condition.get("status") == "True":
-                    place = f"condition {_REPLICA_FAILURE} of {each.kind}/{each.key.name}"
+                    place = f"condition {_REPLICA_FAILURE} of {controller.kind}/{controller.key.name}"
                     text = f"{condition.get('reason')}: {_first_line(condition.get('message'))}"
                     yield Statement(Source.STATUS, place, text)
 
 
-def _created(each: WorkloadObject) -> str:
-    return str(each.metadata.get("creationTimestamp") or "")
+def _created(workload_object: WorkloadObject) -> str:
+    return str(workload_object.metadata.get("creationTimestamp") or "")
 
 
 def _first_line(message: object) -> str:

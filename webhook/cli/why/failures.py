@@ -1,4 +1,4 @@
-"""Causes of a pod that does not start or run, from a decision on it and from what its cluster says.
+"""Causes of a pod that does not start or run, from the decision on it, its status, events and logs.
 
 Sources: `facts/failures.yaml` and `facts/errors.yaml`. Linear in the statements; `statements_of` bounds each.
 """
@@ -25,7 +25,7 @@ _MAX_EVIDENCE: Final = 3
 # CUDA errors that a check of compatibility foresees (facts/errors.yaml).
 _FORESEEN: Final = frozenset({35, 36, 209, 218, 222, 223, 803, 804})
 _COMPATIBILITY: Final = "compatibility"
-# Rows of which the nodes say more.
+# Rows whose cause and fix are more precise with the nodes.
 _INSUFFICIENT: Final = "insufficient-resource"
 _UNTOLERATED: Final = "untolerated-taint"
 # The row whose message has the violations itself.
@@ -36,7 +36,7 @@ _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
 
 class Source(StrEnum):
-    """Who says something about a pod."""
+    """Origin of a statement about a pod."""
 
     STATUS = "status"
     EVENT = "event"
@@ -44,22 +44,19 @@ class Source(StrEnum):
 
 
 class Statement(NamedTuple):
-    """One line that is said about a pod. place: where, for people."""
+    """One line about a pod."""
 
     source: Source
-    place: str
+    place: str  # for people
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a pod does not start or run. name: of the row of a table, or of the rule.
+    """Why a pod does not start or run."""
 
-    certainty: CERTAIN if the evidence proves it, otherwise LIKELY.
-    """
-
-    name: str
-    certainty: Certainty
+    name: str  # of the rule, or of the row in the table of failures
+    certainty: Certainty  # CERTAIN if the evidence proves it, otherwise LIKELY
     text: str
     fix: str
     evidence: tuple[Statement, ...] = ()
@@ -67,22 +64,22 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class _Pattern:
-    """A row of a table. messages: texts of CUDA that count only in a line about an error of CUDA."""
+    """A row of the tables of failures and of CUDA errors."""
 
     name: str
     expression: re.Pattern[str]
-    seen: frozenset[str]
+    seen: frozenset[str]  # the sources of statements that it applies to
     cause: Message
     fix: Message
-    messages: tuple[str, ...] = ()
+    messages: tuple[str, ...] = ()  # CUDA's texts, which count only in a line about a CUDA error
     certain: bool = False
-    also: bool = False
-    foreseen: bool = False
+    also: bool = False  # may only be a consequence of another cause
+    foreseen: bool = False  # compatibility checks foresee it
 
     def match(self, line: str, lower: str) -> tuple[str, ...] | None:
-        """Return what the groups matched in a line, or None; lower: the line in lower case."""
-        if found := self.expression.search(line):
-            return tuple(each or "" for each in found.groups())
+        """Return the groups of the match in a line, or None. lower: the line in lower case."""
+        if match := self.expression.search(line):
+            return tuple(group or "" for group in match.groups())
         message = next((message for message in self.messages if message in lower), None)
         if message is None:
             return None
@@ -92,7 +89,9 @@ class _Pattern:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Match:
+    """A pattern with the groups that it matched, and the first statements in which it did."""
+
     pattern: _Pattern
     groups: tuple[str, ...]
     evidence: list[Statement] = field(default_factory=list)
@@ -143,9 +142,13 @@ def log_statements(place: str, text: str) -> Iterator[Statement]:
 
 
 def shortened(text: str) -> str:
-    """Return a text of strangers as one line of bounded length, without control characters."""
+    """Return an untrusted text as one line of bounded length, without control characters."""
     cut = _COLOURS.sub("", text[:_MAX_LENGTH])
-    return cut if cut.isprintable() else "".join(each if each.isprintable() else " " for each in cut).strip()
+    return (
+        cut
+        if cut.isprintable()
+        else "".join(character if character.isprintable() else " " for character in cut).strip()
+    )
 
 
 def causes(
@@ -158,57 +161,63 @@ def causes(
 ) -> list[Cause]:
     """Return the causes, certain ones first, each once with its first evidence.
 
-    A violation is a cause: of facts a certain one, and CUDA errors that it foresees are evidence of it; of
-    the policy of a rule a likely one, unless the pod runs. What only follows from other causes is left out if
-    there is another. pod: the nodes that say more about its scheduling.
+    A violation of facts is a certain cause; its evidence is the CUDA errors that it foresees. A violation of
+    a rule's policy is a likely cause, unless the pod runs. A cause that may only follow from others is left
+    out if there are others. pod: the unscheduled pod with the nodes, for more precise causes.
     """
-    found = _found(statements)
-    foreseen = [each for each in found if each.pattern.foreseen]
-    evidence = tuple(line for each in foreseen for line in each.evidence)[:_MAX_EVIDENCE]
-    denied = any(each.pattern.name == _DENIED for each in found)  # which says what the violations do
+    matches = _matches(statements)
+    foreseen = [match for match in matches if match.pattern.foreseen]
+    evidence = tuple(line for match in foreseen for line in match.evidence)[:_MAX_EVIDENCE]
+    denied = any(match.pattern.name == _DENIED for match in matches)  # which says what the violations do
     by_rules = [
-        Cause(each.rule, each.certainty, _reason(each, language), each.fix.in_language(language), evidence)
-        for each in (() if denied else decision.violations)
-        if each.basis is Basis.FACT or evidence or not runs
+        Cause(
+            violation.rule,
+            violation.certainty,
+            _reason(violation, language),
+            violation.fix.in_language(language),
+            evidence,
+        )
+        for violation in (() if denied else decision.violations)
+        if violation.basis is Basis.FACT or evidence or not runs
     ]
-    explained = foreseen if any(each.certainty is Certainty.CERTAIN for each in by_rules) else []
-    rest = [each for each in found if all(each is not one for one in explained)]
-    if by_rules or any(not each.pattern.also for each in rest):
-        rest = [each for each in rest if not each.pattern.also]
-    by_tables = [_cause(each, language, pod) for each in rest]
-    return sorted([*by_rules, *by_tables], key=lambda each: each.certainty is not Certainty.CERTAIN)
+    explained = foreseen if any(cause.certainty is Certainty.CERTAIN for cause in by_rules) else []
+    rest = [match for match in matches if all(match is not other for other in explained)]
+    if by_rules or any(not match.pattern.also for match in rest):
+        rest = [match for match in rest if not match.pattern.also]
+    by_tables = [_cause(match, language, pod) for match in rest]
+    return sorted([*by_rules, *by_tables], key=lambda cause: cause.certainty is not Certainty.CERTAIN)
 
 
 def _reason(violation: Violation, language: Language) -> str:
-    """Return the first line of a reason; what a rule forbids names the rule, whose owner can admit it."""
+    """Return the reason of a violation; a violation of policy names the rule, whose owner can change it."""
     reason = violation.reason
     if violation.basis is not Basis.FACT:
         reason = _BY_POLICY.having(reason=reason, rule=violation.rule)
     return reason.in_language(language)
 
 
-def _found(statements: Iterable[Statement]) -> Sequence[_Found]:
+def _matches(statements: Iterable[Statement]) -> Sequence[_Match]:
     """Return the patterns that statements match, in the order of their first statements."""
-    found: dict[tuple[str, tuple[str, ...]], _Found] = {}
+    matches: dict[tuple[str, tuple[str, ...]], _Match] = {}
     for statement in statements:
         lower = statement.text.lower()
         for pattern in _patterns():
             if statement.source in pattern.seen:
                 groups = pattern.match(statement.text, lower)
                 if groups is not None:
-                    each = found.setdefault((pattern.name, groups), _Found(pattern, groups))
-                    if len(each.evidence) < _MAX_EVIDENCE:
-                        each.evidence.append(statement)
-    return list(found.values())
+                    match = matches.setdefault((pattern.name, groups), _Match(pattern, groups))
+                    if len(match.evidence) < _MAX_EVIDENCE:
+                        match.evidence.append(statement)
+    return list(matches.values())
 
 
-def _cause(found: _Found, language: Language, pod: Unscheduled | None) -> Cause:
-    pattern, groups, texts = found.pattern, found.groups, (found.pattern.cause, found.pattern.fix)
+def _cause(match: _Match, language: Language, pod: Unscheduled | None) -> Cause:
+    pattern, groups, texts = match.pattern, match.groups, (match.pattern.cause, match.pattern.fix)
     if pod is not None and pattern.name == _INSUFFICIENT:
-        groups = (pod.shortest(found.evidence[0].text, groups[0]),)
+        groups = (pod.shortest(match.evidence[0].text, groups[0]),)
         texts = pod.shortage(groups[0]) or texts
     elif pod is not None and pattern.name == _UNTOLERATED and not any(groups):
         groups = (pod.taints(),)
     cause, fix = (text.in_language(language).format(*groups).rstrip(": \uff1a") for text in texts)
     certainty = Certainty.CERTAIN if pattern.certain else Certainty.LIKELY
-    return Cause(pattern.name, certainty, cause, fix, tuple(found.evidence))
+    return Cause(pattern.name, certainty, cause, fix, tuple(match.evidence))

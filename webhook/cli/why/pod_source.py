@@ -16,12 +16,12 @@ _STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralCont
 
 @dataclass(slots=True)
 class PodFacts:
-    """What is known of a pod. logs: text by its place; notes: what could not be read, and why."""
+    """A pod with its events and logs."""
 
     pod: Mapping[str, Any]
     events: list[Mapping[str, Any]] = field(default_factory=list)
-    logs: dict[str, str] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
+    logs: dict[str, str] = field(default_factory=dict)  # text by place
+    notes: list[str] = field(default_factory=list)  # what could not be read, and why
 
     @property
     def object(self) -> WorkloadObject:
@@ -36,8 +36,8 @@ class PodFacts:
     @property
     def status(self) -> Mapping[str, Any]:
         """Status of the pod, empty if it has none."""
-        found = self.pod.get("status")
-        return found if isinstance(found, dict) else {}
+        status = self.pod.get("status")
+        return status if isinstance(status, dict) else {}
 
     @property
     def scheduled(self) -> bool:
@@ -51,10 +51,10 @@ class PodFacts:
         containers = self._containers()
         phase = self.status.get("phase")
         running = all(
-            isinstance(each.get("state"), dict)
-            and "running" in each["state"]
-            and not each.get("restartCount")
-            for kind, each in containers
+            isinstance(container.get("state"), dict)
+            and "running" in container["state"]
+            and not container.get("restartCount")
+            for kind, container in containers
             if kind == "containerStatuses"
         )
         return phase == "Succeeded" or (phase == "Running" and bool(containers) and running)
@@ -62,61 +62,65 @@ class PodFacts:
     def _containers(self) -> list[tuple[str, Mapping[str, Any]]]:
         lists = {kind: self.status.get(kind) for kind in _STATUSES}
         return [
-            (kind, each)
+            (kind, container)
             for kind, statuses in lists.items()
-            for each in (statuses if isinstance(statuses, list) else ())
-            if isinstance(each, dict)
+            for container in (statuses if isinstance(statuses, list) else ())
+            if isinstance(container, dict)
         ]
 
     def crashed(self) -> list[tuple[str, bool]]:
-        """Return the containers whose logs matter, each with whether its last run is meant."""
-        found = []
-        for _, each in self._containers():
-            states = (each.get(key) for key in ("state", "lastState"))
+        """Return the logs to read, as (container, whether the log is that of its previous run)."""
+        logs = []
+        for _, container in self._containers():
+            states = (container.get(key) for key in ("state", "lastState"))
             state, last = (value if isinstance(value, dict) else {} for value in states)
-            name = str(each.get("name"))
+            name = str(container.get("name"))
             if "terminated" in last:
-                found.append((name, True))
+                logs.append((name, True))
             if "running" in state or "terminated" in state:
-                found.append((name, False))
-        return found
+                logs.append((name, False))
+        return logs
 
     def state(self) -> str:
         """Return phase and reason of the pod, and the reasons of its containers, in one line."""
         texts = [str(self.status.get("phase") or "Unknown")]
         texts += [str(reason)] if (reason := self.status.get("reason")) else []
-        for name, _, found in self._states():
-            if reason := found.get("reason"):
-                code = f", exit code {found['exitCode']}" if "exitCode" in found else ""
+        for name, _, state in self._states():
+            if reason := state.get("reason"):
+                code = f", exit code {state['exitCode']}" if "exitCode" in state else ""
                 texts.append(f"container {name!r}: {reason}{code}")
         return shortened("; ".join(dict.fromkeys(texts)))
 
     def _states(self) -> Iterator[tuple[str, str, Mapping[str, Any]]]:
-        """Yield the container, the kind of state and the state of each that waits or has ended."""
-        for _, each in self._containers():
+        """Yield (container, kind of state, state) for each state `waiting` or `terminated`."""
+        for _, container in self._containers():
             for name, kind in _STATES:
-                of = each.get(name)
-                if isinstance(of, dict) and isinstance(found := of.get(kind), dict):
-                    yield str(each.get("name")), kind, found
+                states = container.get(name)
+                if isinstance(states, dict) and isinstance(state := states.get(kind), dict):
+                    yield str(container.get("name")), kind, state
 
     def statements(self) -> Iterator[Statement]:
-        """Yield what status, events and logs say, in this order; of scheduling only until there is a node."""
+        """Yield the lines of status, events and logs, in this order; no scheduling if there is a node."""
         words = (self.status.get("reason"), self.status.get("message"))
-        if text := " ".join(str(each) for each in words if each):
+        if text := " ".join(str(word) for word in words if word):
             yield Statement(Source.STATUS, "status of the pod", shortened(text))
         conditions = self.status.get("conditions")
-        for each in conditions if isinstance(conditions, list) and not self.scheduled else ():
-            if isinstance(each, dict) and each.get("status") == "False" and each.get("message"):
-                place = f"condition {each.get('type')}"
-                yield Statement(Source.STATUS, place, shortened(str(each["message"])))
-        for name, _, found in self._states():
-            text = " ".join(str(found[key]) for key in ("reason", "message") if found.get(key))
+        for condition in conditions if isinstance(conditions, list) and not self.scheduled else ():
+            if (
+                isinstance(condition, dict)
+                and condition.get("status") == "False"
+                and condition.get("message")
+            ):
+                place = f"condition {condition.get('type')}"
+                yield Statement(Source.STATUS, place, shortened(str(condition["message"])))
+        for name, _, state in self._states():
+            text = " ".join(str(state[key]) for key in ("reason", "message") if state.get(key))
             if text:
                 yield Statement(Source.STATUS, f"status of container {name!r}", shortened(text))
-        for each in self.events:
-            reason = str(each.get("reason", ""))
+        for event in self.events:
+            reason = str(event.get("reason", ""))
             if not (self.scheduled and reason == "FailedScheduling"):
-                text = f"{reason}: {each.get('message') or each.get('note') or ''}"
+                text = f"{reason}: {event.get('message') or event.get('note') or ''}"
                 yield Statement(Source.EVENT, "event", shortened(text))
         for place, text in self.logs.items():
             yield from log_statements(place, text)
@@ -125,10 +129,10 @@ class PodFacts:
 def events_of(pod: Mapping[str, Any], documents: Sequence[Any]) -> list[Mapping[str, Any]]:
     """Return the events about a pod among objects, by its name."""
     name = pod.get("metadata", {}).get("name")
-    found: list[Mapping[str, Any]] = []
-    for each in documents:
-        if isinstance(each, dict) and each.get("kind") == "Event":
-            about = each.get("involvedObject") or each.get("regarding") or {}
+    events: list[Mapping[str, Any]] = []
+    for document in documents:
+        if isinstance(document, dict) and document.get("kind") == "Event":
+            about = document.get("involvedObject") or document.get("regarding") or {}
             if isinstance(about, dict) and about.get("name") in (name, None):
-                found.append(each)
-    return found
+                events.append(document)
+    return events

@@ -1,6 +1,7 @@
-"""What nodes say about a pod that the scheduler found no node for: resources that are short, and taints.
+"""Why the scheduler found no node for a pod: resources and taints of the nodes.
 
-The scheduler counts nodes and names resources, but says neither that no node offers one, nor which taints.
+The scheduler's message has numbers of nodes and names of resources. It does not say whether any node offers a
+resource, nor which taints the pod does not tolerate.
 """
 
 from __future__ import annotations
@@ -39,16 +40,13 @@ _FEWER: Final = Message("request {most} or fewer, or add larger nodes")
 
 
 class Unscheduled(NamedTuple):
-    """A pod that no node was found for, and the nodes of its cluster; without nodes nothing is added.
+    """A pod that the scheduler found no node for, and the nodes of its cluster."""
 
-    spec: of the pod, as JSON.
-    """
-
-    inventory: Inventory
-    spec: Mapping[str, Any]
+    inventory: Inventory  # may be empty; then nothing is added to the scheduler's message
+    spec: Mapping[str, Any]  # of the pod, as JSON
 
     def shortest(self, statement: str, named: str) -> str:
-        """Return of the resources in a statement one that no node offers, else the one short on most."""
+        """Return a resource in a statement that no node offers; if there is none, one short on most nodes."""
         counts = {name: int(count) for count, name in _SHORT.findall(statement)}
         offered = self.inventory.resources if len(self.inventory) else counts.keys()
         return max(counts, key=lambda name: (name not in offered, counts[name]), default=named)
