@@ -96,6 +96,11 @@ def read_table(name: str) -> Any:
     return document.value
 
 
+def table_names() -> list[str]:
+    """Return the names of all tables, in order."""
+    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
 def stored_tables() -> str:
     """Return the content of STORED for the files of `facts/`. Raises SourceError."""
     lines = []

@@ -32,6 +32,7 @@ TABLES = (
     "gpus",
     "images",
     "frameworks",
+    "requirements",
     "runtime_modes",
     "toolkits",
 )

@@ -1,0 +1,268 @@
+"""Bundle of facts: the tables of `facts/` as one JSON file.
+
+    {"schema": 1, "date": "2026-11-25", "tables": {"drivers": {…}, …}}
+
+A bundle is checked as a whole before it is used; an error names its place. The form of a table is that of the
+built-in one: the keys that all rows of a list have are required, and a key that no row has is unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any, Final
+
+from rules.cuda.tables import Status
+from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from rules.text.i18n import Joined, Message
+from rules.text.paths import Path, field_path
+
+# It goes up when an older gpugate cannot read a bundle: with a new table, or a new key of rows.
+SCHEMA: Final = 1
+# Bytes of a bundle. The tables of this release are 0.25 MB, and a ConfigMap holds at most 1 MiB.
+MAX_BYTES: Final = 8 * 2**20
+_DATE: Final = re.compile(r"20\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])", re.ASCII)
+# Tables whose keys are names; the keys of any other table are sections, which code reads.
+_TABLES_OF_NAMES: Final = frozenset({"sources", "workloads"})
+
+
+class FactBundleError(ValueError):
+    """A bundle cannot be used; its author's fault. place: in it, empty for all of it."""
+
+    def __init__(self, place: str, text: Message) -> None:
+        super().__init__(f"{place}: {text.en}" if place else text.en)
+        self.place, self.text = place, text
+
+
+@dataclass(frozen=True, slots=True)
+class FactBundle:
+    """Tables by name. date: YYYY-MM-DD. A table that a file does not have is the built-in one."""
+
+    date: str
+    tables: Mapping[str, Any]
+
+
+def write_bundle(bundle: FactBundle) -> str:
+    """Return the text of a bundle: a table in a line, by name."""
+    tables = [
+        f"{json.dumps(name)}: {json.dumps(bundle.tables[name], ensure_ascii=False)}"
+        for name in sorted(bundle.tables)
+    ]
+    head = f'{{"schema": {SCHEMA}, "date": {json.dumps(bundle.date)}, "tables": {{\n'
+    return head + ",\n".join(tables) + "\n}}\n"
+
+
+def read_bundle(data: bytes, built_in: Mapping[str, Any]) -> FactBundle:
+    """Return the bundle of a file. built_in: the tables of this release. Raises FactBundleError."""
+    document = _json(data)
+    if (schema := document.get("schema")) != SCHEMA:
+        raise FactBundleError("schema", _other_schema(schema))
+    for key in document:
+        if key not in ("schema", "date", "tables"):
+            raise FactBundleError("", _unknown_key(key, ("schema", "date", "tables")))
+    date, tables = document.get("date"), document.get("tables")
+    if not isinstance(date, str) or not _DATE.fullmatch(date):
+        raise FactBundleError("date", Message("expected a date such as 2026-11-25"))
+    if not isinstance(tables, dict):
+        raise FactBundleError("tables", Message("expected an object"))
+    for name, table in tables.items():
+        if name not in built_in:
+            known = Joined(", ", sorted(built_in))
+            raise FactBundleError(
+                f"tables.{name}",
+                Message("unknown table; the tables of this release are {names}", names=known),
+            )
+        for path, text in _shape_of(name, built_in[name]).errors(table, ("tables", name)):
+            raise FactBundleError(field_path(path), text)
+    bundle = FactBundle(date, {**built_in, **tables})
+    for path, text in contradictions(bundle.tables):
+        raise FactBundleError(field_path(path), text)
+    return bundle
+
+
+def _json(data: bytes) -> dict[str, Any]:
+    """Return the members of a JSON object. Raises FactBundleError."""
+    if len(data) > MAX_BYTES:
+        raise FactBundleError("", Message("larger than {most:,} bytes", most=MAX_BYTES))
+    try:
+        document = json.loads(data.decode("utf-8"), object_pairs_hook=_members)
+    except FactBundleError:
+        raise
+    except json.JSONDecodeError as error:
+        raise FactBundleError(
+            f"{error.lineno}:{error.colno}", Message("not JSON: {why}", why=error.msg)
+        ) from None
+    except (ValueError, RecursionError) as error:
+        raise FactBundleError("", Message("not JSON: {why}", why=type(error).__name__)) from None
+    if not isinstance(document, dict):
+        raise FactBundleError("", Message("expected an object"))
+    return document
+
+
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the members of an object. Raises FactBundleError for a key that is there twice."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        key = next(name for name in names if names.count(name) > 1)
+        raise FactBundleError("", Message("duplicate key {key!r}", key=key))
+    return members
+
+
+def _other_schema(schema: object) -> Message:
+    if isinstance(schema, int) and schema > SCHEMA:
+        return Message(
+            "the facts have schema {schema}, and this gpugate reads schema {known}; upgrade gpugate",
+            schema=schema,
+            known=SCHEMA,
+        )
+    return Message("expected {known}, the schema that this gpugate reads", known=SCHEMA)
+
+
+def _unknown_key(key: str, known: tuple[str, ...]) -> Message:
+    near = Message("; known keys: {names}", names=", ".join(known))
+    return Message("unknown key {key!r}{near}", key=key, near=near)
+
+
+@dataclass(slots=True)
+class _Shape:
+    """Types of the values at one place of a table, and what is below them. row: an item of a list."""
+
+    row: bool = False
+    kinds: set[type] = field(default_factory=set)
+    objects: int = 0  # objects at this place
+    members: dict[str, _Shape] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)  # objects that have a member
+    sections: bool = False  # all members are required
+    item: _Shape | None = None
+
+    def add(self, value: Any) -> None:
+        """Count a value."""
+        self.kinds.add(type(value))
+        if isinstance(value, dict):
+            self.objects += 1
+            for name, child in value.items():
+                self.members.setdefault(name, _Shape()).add(child)
+                self.counts[name] = self.counts.get(name, 0) + 1
+        elif isinstance(value, list):
+            self.item = self.item or _Shape(row=True)
+            for child in value:
+                self.item.add(child)
+
+    def errors(self, value: Any, path: Path) -> Iterator[tuple[Path, Message]]:
+        """Yield the places below a value that have another form."""
+        if type(value) not in self.kinds:
+            what = Joined(" or ", sorted({_KINDS[kind] for kind in self.kinds}, key=str))
+            found = _KINDS[type(value)]
+            yield path, Message("expected {what}, got {found}{near}", what=what, found=found, near="")
+        elif isinstance(value, dict):
+            yield from self._errors_in(value, path)
+        elif isinstance(value, list) and self.item and self.item.kinds:
+            for index, child in enumerate(value):
+                yield from self.item.errors(child, (*path, index))
+
+    def _errors_in(self, members: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Message]]:
+        for name, count in self.counts.items():
+            if name not in members and count == self.objects and (self.row or self.sections):
+                yield path, Message("required key {key!r} is missing", key=name)
+        for name, child in members.items():
+            if name in self.members:
+                yield from self.members[name].errors(child, (*path, name))
+            elif self.row:
+                yield path, _unknown_key(name, tuple(sorted(self.members)))
+
+
+_KINDS: Final = {
+    str: Message("a string"),
+    int: Message("a number"),
+    float: Message("a number"),
+    bool: Message("a boolean"),
+    dict: Message("an object"),
+    list: Message("a list"),
+    type(None): Message("nothing"),
+}
+
+
+def _shape_of(name: str, table: Any) -> _Shape:
+    shape = _Shape(sections=name not in _TABLES_OF_NAMES)
+    shape.add(table)
+    return shape
+
+
+# What tables promise each other.
+
+_STATUSES: Final = tuple(status.value for status in Status)
+_VERSIONS: Final = {
+    ("toolkits", "cuda"): CudaVersion.parse,
+    ("branches", "cuda"): CudaVersion.parse,
+    ("forward", "cuda"): CudaVersion.parse,
+    ("gpus", "compute"): ComputeCapability.parse,
+    ("last_branches", "below"): ComputeCapability.parse,
+    ("minor_version_floors", "driver"): DriverVersion.parse,
+}
+
+
+def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
+    """Yield what is wrong between rows: sources, statuses, versions, patterns, order of driver branches."""
+    for path, row in _rows(tables, ("tables",)):
+        yield from _errors_of_row(path, row, tables["sources"])
+    branches = tables["drivers"]["branches"]
+    numbers = {row["branch"] for row in branches}
+    place: Path = ("tables", "drivers")
+    for index, (row, later) in enumerate(pairwise(branches)):
+        versions = CudaVersion.parse(row["cuda"]), CudaVersion.parse(later["cuda"])
+        if row["branch"] >= later["branch"] or (versions[0] and versions[1] and versions[0] > versions[1]):
+            text = Message(
+                "branch {later} has CUDA {cuda}, which does not follow branch {branch}",
+                later=later["branch"],
+                cuda=later["cuda"],
+                branch=row["branch"],
+            )
+            yield (*place, "branches", index + 1), text
+    for index, row in enumerate(tables["drivers"]["last_branches"]):
+        if row["branch"] not in numbers:
+            text = Message("driver branch {branch} is not in the table of branches", branch=row["branch"])
+            yield (*place, "last_branches", index, "branch"), text
+
+
+def _rows(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
+    """Yield each object that is an item of a list, with its place."""
+    if isinstance(value, dict):
+        for name, child in value.items():
+            yield from _rows(child, (*path, name))
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            if isinstance(child, dict):
+                yield (*path, index), child
+            yield from _rows(child, (*path, index))
+
+
+def _errors_of_row(
+    path: Path, row: Mapping[str, Any], sources: Mapping[str, Any]
+) -> Iterator[tuple[Path, Message]]:
+    if "status" in row and "source" in row and (source := row["source"]) not in sources:
+        yield (*path, "source"), Message("unknown source {source!r}; add it to sources", source=source)
+    if (status := row.get("status", _STATUSES[0])) not in _STATUSES:
+        what = Message("one of {words}", words=Joined(", ", _STATUSES))
+        yield (
+            (*path, "status"),
+            Message("expected {what}, got {found}{near}", what=what, found=repr(status), near=""),
+        )
+    for key in ("cuda", "compute", "below", "driver"):
+        parse = _VERSIONS.get((str(path[-2]), key))
+        if parse and isinstance(text := row.get(key), str) and parse(text) is None:
+            yield (*path, key), Message("{text!r} is not a version", text=text)
+    for key in ("label", "pattern", "tag", "part"):
+        if isinstance(pattern := row.get(key), str) and (why := _why_no_pattern(pattern)):
+            yield (*path, key), Message("not a regular expression: {why}", why=why)
+
+
+def _why_no_pattern(pattern: str) -> str:
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        return str(error)
+    return ""

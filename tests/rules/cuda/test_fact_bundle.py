@@ -1,0 +1,157 @@
+"""Bundles of facts: what is written is read with the same values, and what is wrong has a place."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from rules.cuda.fact_bundle import SCHEMA, FactBundle, FactBundleError, read_bundle, write_bundle
+from rules.cuda.tables import read_table, table_names
+from tests.support.cpu_time import loops
+
+TABLES = {name: read_table(name) for name in table_names()}
+DATE = "2026-11-25"
+
+
+def bundle(change: Callable[[Any], object] = lambda _: None) -> bytes:
+    """Return the bundle of the built-in tables, after a change of the document."""
+    document = json.loads(write_bundle(FactBundle(DATE, TABLES)))
+    change(document)
+    return json.dumps(document).encode()
+
+
+def error(data: bytes) -> str:
+    """Return why a bundle is refused."""
+    with pytest.raises(FactBundleError) as refused:
+        read_bundle(data, TABLES)
+    return str(refused.value)
+
+
+def test_a_bundle_is_read_with_the_values_that_were_written() -> None:
+    written = write_bundle(FactBundle(DATE, TABLES))
+
+    assert FactBundle(DATE, TABLES) == read_bundle(written.encode(), TABLES)
+    assert written == write_bundle(read_bundle(written.encode(), TABLES))
+
+
+def test_a_table_is_a_line_in_the_order_of_names() -> None:
+    lines = write_bundle(FactBundle(DATE, {"b": [], "a": {"x": "é"}})).splitlines()
+
+    assert ['{"schema": 1, "date": "2026-11-25", "tables": {', '"a": {"x": "é"},', '"b": []', "}}"] == lines
+
+
+def test_a_table_that_a_bundle_does_not_have_is_the_built_in_one() -> None:
+    toolkits = TABLES["toolkits"][:3]
+    data = json.dumps({"schema": SCHEMA, "date": DATE, "tables": {"toolkits": toolkits}}).encode()
+
+    assert {**TABLES, "toolkits": toolkits} == read_bundle(data, TABLES).tables
+
+
+def test_a_newer_schema_is_refused_in_one_line() -> None:
+    data = bundle(lambda document: document.update(schema=SCHEMA + 1, new=True))
+
+    assert "schema: the facts have schema 2, and this gpugate reads schema 1; upgrade gpugate" == error(data)
+
+
+def _tables(change: Callable[[Any], object]) -> Callable[[Any], object]:
+    return lambda document: change(document["tables"])
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", "1:1: not JSON: Expecting value"),
+        (b"[]", "expected an object"),
+        (b"{} {}", "1:4: not JSON: Extra data"),
+        (b"\xff", "not JSON: UnicodeDecodeError"),
+        (b"[" * 100_000, "not JSON: RecursionError"),
+        (b'{"schema": 1, "schema": 2}', "duplicate key 'schema'"),
+        (b'{"date": "2026-11-25"}', "schema: expected 1, the schema that this gpugate reads"),
+        (b'{"schema": 1}', "date: expected a date such as 2026-11-25"),
+        (b'{"schema": 1, "date": "2026-11-25"}', "tables: expected an object"),
+        (b'{"schema": 1, "Date": ""}', "unknown key 'Date'; known keys: schema, date, tables"),
+        (b" " * (8 * 2**20 + 1), "larger than 8,388,608 bytes"),
+    ],
+)
+def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:
+    assert expected == error(data)
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            lambda tables: tables.update(gpu=[]),
+            f"tables.gpu: unknown table; the tables of this release are {', '.join(sorted(TABLES))}",
+        ),
+        (lambda tables: tables.update(gpus={}), "tables.gpus: expected a list, got an object"),
+        (
+            lambda tables: tables["toolkits"][2].pop("cuda"),
+            "tables.toolkits[2]: required key 'cuda' is missing",
+        ),
+        (
+            lambda tables: tables["toolkits"][2].update(Cuda="9.2"),
+            "tables.toolkits[2]: unknown key 'Cuda'; known keys: built_for, cuda, source, status",
+        ),
+        (
+            lambda tables: tables["drivers"]["branches"][0].update(cuda=9.0),
+            "tables.drivers.branches[0].cuda: expected a string, got a number",
+        ),
+        (
+            lambda tables: tables["drivers"].pop("forward"),
+            "tables.drivers: required key 'forward' is missing",
+        ),
+        (
+            lambda tables: tables["drivers"]["branches"][0].update(cuda="nine"),
+            "tables.drivers.branches[0].cuda: 'nine' is not a version",
+        ),
+        (
+            lambda tables: tables["drivers"]["branches"].reverse(),
+            "tables.drivers.branches[1]: branch {0} has CUDA {1}, which does not follow branch {2}",
+        ),
+        (
+            lambda tables: tables["drivers"]["branches"][3].update(cuda="13.0"),
+            "tables.drivers.branches[4]: branch 410 has CUDA 10.0, which does not follow branch 396",
+        ),
+        (
+            lambda tables: tables["drivers"]["last_branches"][0].update(branch=471),
+            "tables.drivers.last_branches[0].branch: driver branch 471 is not in the table of branches",
+        ),
+        (
+            lambda tables: tables["gpus"][1].update(source="rumour"),
+            "tables.gpus[1].source: unknown source 'rumour'; add it to sources",
+        ),
+        (
+            lambda tables: tables["gpus"][1].update(status="certain"),
+            "tables.gpus[1].status: expected one of verified, secondary, derived, unverified, got 'certain'",
+        ),
+        (
+            lambda tables: tables["gpus"][1].update(label="*"),
+            "tables.gpus[1].label: not a regular expression: nothing to repeat at position 0",
+        ),
+    ],
+)
+def test_a_wrong_table_is_refused_with_the_place(change: Callable[[Any], object], expected: str) -> None:
+    branches = TABLES["drivers"]["branches"][::-1]
+    names = (branches[1]["branch"], branches[1]["cuda"], branches[0]["branch"])
+
+    assert expected.format(*names) == error(bundle(_tables(change)))
+
+
+def test_a_new_name_is_no_unknown_key() -> None:
+    """Sources, groups of kinds and lists of instance types are named by those who write them."""
+
+    def change(tables: Any) -> None:
+        tables["sources"]["mine"] = "https://example.com"
+        tables["workloads"]["example.com"] = {"Job": ["spec.template"]}
+        tables["gpus"][0]["source"] = "mine"
+
+    assert "mine" == read_bundle(bundle(_tables(change)), TABLES).tables["gpus"][0]["source"]
+
+
+def test_a_bundle_is_read_in_a_few_hundred_thousand_steps() -> None:
+    """A gate reads it while it answers."""
+    assert 60 > loops(lambda: read_bundle(bundle(), TABLES))
