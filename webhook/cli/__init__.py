@@ -1,7 +1,7 @@
 """The command line: `gpugate`, and `kubectl gpugate` as a kubectl plugin. One module a command.
 
 Exit status: 0 success; 1 objects denied or errors found; 2 bad input or usage; 3 only warnings, with
-`--fail-on warn`; as of kubectl, 130 after Ctrl-C and 141 if the reader of stdout has ended. Errors go to
+`--fail-on warn`; as with kubectl, 130 after Ctrl-C and 141 if the reader of stdout has ended. Errors go to
 stderr; machine-readable output goes to stdout.
 """
 

@@ -38,9 +38,9 @@ class _Completion(ShellComplete):
 
 
 class Bash(_Completion, BashComplete):
-    """Completion in bash, which splits words at `=` and `:`, as those of an ARN.
+    """Completion in bash, which splits words at `=` and `:`, for example in an ARN.
 
-    The line has them whole; bash inserts what follows the last `=` or `:`.
+    Whole words are read from the line. bash inserts what follows the last `=` or `:`.
     """
 
     source_template = BashComplete.source_template.replace(
@@ -49,7 +49,7 @@ class Bash(_Completion, BashComplete):
     _typed = ""  # the begun value up to what bash replaces
 
     def get_completion_args(self) -> tuple[list[str], str]:
-        """Return the words before the begun one, and that one."""
+        """Return the complete words, and the word to complete."""
         _, current = super().get_completion_args()
         words = split_arg_string(os.environ[_LINE])[1:]
         begun = words.pop() if words and not os.environ[_LINE][-1].isspace() else ""

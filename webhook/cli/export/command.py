@@ -56,8 +56,8 @@ def command(paths: tuple[str, ...], output: str, session: Session) -> None:
         document = {"apiVersion": "v1", "kind": "List", "items": exported.objects}
         print_json(document)
         return
-    for each in exported.objects:
-        click.echo(f"---\n{dump_yaml(each)}", nl=False)
+    for manifest in exported.objects:
+        click.echo(f"---\n{dump_yaml(manifest)}", nl=False)
 
 
 def _why_omitted(rule: Rule) -> Message:

@@ -30,16 +30,16 @@ _LISTS: Final = {
 # Quantities of container `c`; of a container `u` in the variable `users`: `u.limits` and `u.requests`.
 _LIMITS: Final = "c.?resources.?limits.orValue({})"
 _REQUESTS: Final = "c.?resources.?requests.orValue({})"
-# The names of which a quantity is not 0, which is no request.
+# The names with a quantity that is not 0; a quantity of 0 is no request.
 _USED: Final = "{0}.filter(k, quantity({0}[k]).compareTo(quantity('0')) != 0)"
 _NAMES: Final = f"({_USED.format(_LIMITS)} + {_USED.format(_REQUESTS)})"
 # Whether a quantity is a whole number; all whole numbers of `u`. Expressions of rules get only these: a
 # fraction is a double in CEL, and CEL cannot type-check a map of ints and doubles.
 _WHOLE: Final = "isQuantity({0}) && quantity({0}).isInteger()"
 _NUMBERS: Final = f"u.{{}}.transformMap(k, v, {_WHOLE.format('v')}, quantity(v).asInteger())"
-# The members of the variables `container` and `pod` of expressions, of a container `u` in `users`. Not
-# exported are those of variables, of which a list cannot become a map if a name occurs twice, and parts of a
-# core, as CEL has only whole quantities.
+# The members of the variables `container` and `pod` of expressions, for a container `u` in `users`. Not
+# exported: environment variables, because a list cannot become a map if a name occurs twice; CPU and memory,
+# because CEL has only whole quantities.
 _SECURITY: Final = "object.spec.?securityContext"
 _OWN_SECURITY: Final = "u.container.?securityContext"
 _CAPABILITIES: Final = f"{_OWN_SECURITY}.?capabilities"
@@ -109,10 +109,10 @@ _WHOLE_NUMBER: Final = Message("must be a whole number")
 
 @dataclass(frozen=True, slots=True)
 class Exported:
-    """Kubernetes objects for `kubectl apply`. omitted: (rule, part of it that the objects do not contain)."""
+    """Kubernetes objects for `kubectl apply`."""
 
     objects: tuple[dict[str, Any], ...]
-    omitted: tuple[tuple[str, Message], ...]
+    omitted: tuple[tuple[str, Message], ...]  # name of a rule, and the part of it that is not in the objects
 
 
 class ExportError(ValueError):
@@ -130,10 +130,10 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
             groups[rule.group].append(rule)
     objects: list[dict[str, Any]] = []
     owners: dict[tuple[str, str], str] = {}
-    for group, found in sorted(groups.items()):
-        for each in _policies(group, found, language):
-            name = each["metadata"]["name"]
-            if (other := owners.setdefault((each["kind"], name), group)) != group:
+    for group, group_rules in sorted(groups.items()):
+        for policy in _policies(group, group_rules, language):
+            name = policy["metadata"]["name"]
+            if (other := owners.setdefault((policy["kind"], name), group)) != group:
                 raise ExportError(
                     Message(
                         "groups {other!r} and {group!r} have the same policy name {name}; rename one of them",
@@ -142,8 +142,13 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
                         name=name,
                     )
                 )
-            objects.append(each)
-    omitted = [(rule.name, part) for found in groups.values() for rule in found for part in _omitted(rule)]
+            objects.append(policy)
+    omitted = [
+        (rule.name, part)
+        for group_rules in groups.values()
+        for rule in group_rules
+        for part in _omitted(rule)
+    ]
     return Exported(tuple(objects), tuple(omitted))
 
 
@@ -154,9 +159,9 @@ def _omitted(rule: ResourceRule) -> Iterator[Message]:
         yield _NOT_CORRECTED
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
         yield _FAILS
-    for each in rule.validations:
-        if missing := _not_exported(each.expression):
-            source = each.expression.source
+    for validation in rule.validations:
+        if missing := _not_exported(validation.expression):
+            source = validation.expression.source
             yield Message(
                 "{source} is not checked: policies do not have {missing}", source=source, missing=missing
             )
@@ -184,7 +189,10 @@ def _policies(group: str, rules: Sequence[ResourceRule], language: Language) -> 
         yield _object("MutatingAdmissionPolicyBinding", name, _binding(name))
     for action, validation_action in _ACTIONS.items():
         validations = [
-            each for rule in rules for enforced, each in _validations(rule, language) if enforced is action
+            validation
+            for rule in rules
+            for enforced, validation in _validations(rule, language)
+            if enforced is action
         ]
         if validations:
             policy = name if action is Action.DENY else f"{name}-{action.value}"
@@ -274,12 +282,14 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
         if rule.integer:
             positive = f"{whole} && quantity({value}).asInteger() >= 0"
             yield validation(f"u.{field}.all(k, !({is_key}) || ({positive}))", _WHOLE_NUMBER)
-        for each in rule.validations:
-            if _not_exported(each.expression):
+        for rule_validation in rule.validations:
+            if _not_exported(rule_validation.expression):
                 continue
-            holds = _bind(each.expression, f"quantity({value}).asInteger()")
-            text = Text(each.message.in_language(language) or each.expression.source)
-            yield validation(f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, each.action)
+            holds = _bind(rule_validation.expression, f"quantity({value}).asInteger()")
+            text = Text(rule_validation.message.in_language(language) or rule_validation.expression.source)
+            yield validation(
+                f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, rule_validation.action
+            )
 
 
 def _bind(expression: Expression, value: str) -> str:

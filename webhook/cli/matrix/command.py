@@ -96,11 +96,13 @@ def command(
                 EditableInventory.of(session.node_objects, session.label_rules), session
             )
             inventory = state.inventory()
-            for each in done:
-                print_note(WHAT_IF_CHANGE.having(change=each.text))
+            for change in done:
+                print_note(WHAT_IF_CHANGE.having(change=change.text))
         classes = inventory.classes(inventory.everything, policy.labels)
         tables = [table] if (table := class_table(policy, classes)) else []
-        unlabelled = inventory.names(sum(each.members for each in classes if not labelled(each.capabilities)))
+        unlabelled = inventory.names(
+            sum(node_class.members for node_class in classes if not labelled(node_class.capabilities))
+        )
         if output == "svg" and not tables:
             raise BadInputError("no node has GPU labels")
     elif session.rule_paths or session.rule or changes:
@@ -173,8 +175,8 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
         lines = [f"{padded(column.name(language), _LABEL_WIDTH)}{text}" for column, text in about if text]
         yield from (*lines, "") if lines else ()
     yield "  ".join(
-        f"{click.style(each.mark, fg=_COLOURS[level], bold=True)} {each.text.in_language(language)}"
-        for level, each in LEVEL_LABELS.items()
+        f"{click.style(label.mark, fg=_COLOURS[level], bold=True)} {label.text.in_language(language)}"
+        for level, label in LEVEL_LABELS.items()
     )
     for note in dict.fromkeys(notes.values()):
         yield f"{note.letter} {note.reason.in_language(language)}"

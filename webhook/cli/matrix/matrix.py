@@ -66,15 +66,11 @@ FACTS: Final[Mapping[str, Message]] = {
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A class of nodes, a driver branch or a compute capability.
+    """A class of nodes, a driver branch or a compute capability."""
 
-    facts: by keys of FACTS; None is unknown. cells: one for each runtime of the table. about: a description
-    for people.
-    """
-
-    facts: Mapping[str, str | int | None]
-    cells: tuple[Cell, ...]
-    about: Message = _EMPTY
+    facts: Mapping[str, str | int | None]  # by keys of FACTS; None is unknown
+    cells: tuple[Cell, ...]  # one for each runtime of the table
+    about: Message = _EMPTY  # a description for people
 
     def name(self, language: Language) -> str:
         """Return the known facts, except the number of nodes."""
@@ -100,38 +96,35 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Footnote:
-    """A reason that check results share; versions in which they differ are merged into a range.
-
-    error: the CUDA error of an incompatibility with its cause, or empty.
-    """
+    """A reason that several check results have, with the range of their versions."""
 
     letter: str
     reason: Message
-    error: Message
+    error: Message  # the CUDA error of an incompatibility with its cause, or empty
 
 
 Footnotes = Mapping[CheckResult, Footnote]
 
 
-def class_table(terms: SharingPolicy, classes: Iterable[NodeClass]) -> Table | None:
+def class_table(policy: SharingPolicy, classes: Iterable[NodeClass]) -> Table | None:
     """Return the table of node classes; None if no node has GPU labels.
 
-    Classes with equal facts and cells share a column; nodes without GPU labels have none.
+    Classes with equal facts and cells share a column; nodes without GPU labels are left out.
     """
     nodes: Counter[tuple[tuple[tuple[str, str | None], ...], tuple[Cell, ...]]] = Counter()
     requirements = _all_requirements()
-    for each in sorted(classes, key=lambda each: sort_key(each.capabilities)):
-        facts = _facts(each.capabilities)
-        if labelled(each.capabilities):
+    for node_class in sorted(classes, key=lambda node_class: sort_key(node_class.capabilities)):
+        facts = _facts(node_class.capabilities)
+        if labelled(node_class.capabilities):
             cells = tuple(
-                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, each.capabilities))
+                (*check_on_any_node(policy, needs), *check_on_node(policy, needs, node_class.capabilities))
                 for needs in requirements
             )
-            nodes[tuple(facts.items()), cells] += each.members.bit_count()
+            nodes[tuple(facts.items()), cells] += node_class.members.bit_count()
     if not nodes:
         return None
     columns = (Column({**dict(facts), "nodes": count}, cells) for (facts, cells), count in nodes.items())
-    sharing = _sharing(terms)
+    sharing = _sharing(policy)
     title = Message("CUDA runtimes on the nodes, {sharing}", sharing=sharing)
     return Table(title, _runtimes(), tuple(columns))
 
@@ -141,7 +134,7 @@ def labelled(capabilities: NodeCapabilities) -> bool:
     return any(fact is not None for fact in _facts(capabilities).values())
 
 
-def driver_table(terms: SharingPolicy) -> Table:
+def driver_table(policy: SharingPolicy) -> Table:
     """Return the table of all known driver branches, without checks of the GPU."""
     requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements()]
     columns = []
@@ -150,11 +143,11 @@ def driver_table(terms: SharingPolicy) -> Table:
         if cuda and cuda.certain and cuda.value >= _OLDEST:
             capabilities = NodeCapabilities(cuda=cuda.value)
             cells = tuple(
-                (*check_on_any_node(terms, needs), *check_on_node(terms, needs, capabilities))
+                (*check_on_any_node(policy, needs), *check_on_node(policy, needs, capabilities))
                 for needs in requirements
             )
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
-    sharing = _sharing(terms)
+    sharing = _sharing(policy)
     title = Message("CUDA runtimes on driver branches, {sharing}", sharing=sharing)
     return Table(title, _runtimes(), tuple(columns))
 
@@ -183,12 +176,12 @@ def footnotes(tables: Iterable[Table]) -> Footnotes:
         for _, cells in table.rows():
             for finding in (finding for cell in cells for finding in cell):
                 similar[finding.code, _VERSION.sub("", finding.reason.en)].append(finding)
-    found: dict[CheckResult, Footnote] = {}
+    by_result: dict[CheckResult, Footnote] = {}
     # There are more letters than different reasons.
     for letter, findings in zip(ascii_letters, similar.values(), strict=False):
         reason = Text(*(_merged([f.reason.in_language(language) for f in findings]) for language in Language))
-        found |= dict.fromkeys(findings, Footnote(letter, reason, _error(findings[0])))
-    return found
+        by_result |= dict.fromkeys(findings, Footnote(letter, reason, _error(findings[0])))
+    return by_result
 
 
 def letters(cell: Cell, notes: Footnotes) -> str:
@@ -223,7 +216,7 @@ def _runtimes() -> tuple[CudaVersion, ...]:
 
 
 def _all_requirements() -> list[GpuRequirements]:
-    """Return for each runtime the GPU requirements of a container that sets only its CUDA version."""
+    """Return the GPU requirements of a container that sets only its CUDA version, for each runtime."""
     return [
         requirements_of(
             ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)), ImageCatalog(())
@@ -235,10 +228,10 @@ def _all_requirements() -> list[GpuRequirements]:
 _UNVERIFIED: Final = Message("unverified")
 
 
-def _sharing(terms: SharingPolicy) -> Message:
-    if not terms.virtual:
+def _sharing(policy: SharingPolicy) -> Message:
+    if not policy.virtual:
         return Message("physical GPUs")
-    return Message("virtual GPUs up to CUDA {baseline}", baseline=terms.baseline)
+    return Message("virtual GPUs up to CUDA {baseline}", baseline=policy.baseline)
 
 
 def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
@@ -255,11 +248,13 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
 def _products(rows: Iterable[Mapping[str, Any]], language: Language) -> str:
     """Return the GPUs of rows by architecture."""
     unverified = _UNVERIFIED.in_language(language)
-    found: defaultdict[str, list[str]] = defaultdict(list)
+    products: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         certain = Status(row["status"]).certain
-        found[row["arch"]].append(row["product"] if certain else f"{row['product']} ({unverified})")
-    return "; ".join(f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in found.items())
+        products[row["arch"]].append(row["product"] if certain else f"{row['product']} ({unverified})")
+    return "; ".join(
+        f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in products.items()
+    )
 
 
 def _error(finding: CheckResult) -> Message:

@@ -41,7 +41,7 @@ class BadInputError(click.ClickException):
 
 
 class ForbiddenError(BadInputError):
-    """The rights of the user do not suffice to read something of a cluster."""
+    """The user has no right to read objects of a cluster."""
 
 
 def os_error_text(error: OSError) -> str:
@@ -68,7 +68,7 @@ def padded(text: str, columns: int) -> str:
 
 
 class Styled(str):
-    """A text whose control characters are those of gpugate: styles, and line breaks of its own."""
+    """A text that is printed as it is: gpugate has set its styles and line breaks."""
 
     __slots__ = ()
 
@@ -84,16 +84,17 @@ def lines(text: str) -> Styled:
 
 
 def print_line(*parts: str, err: bool = False, color: bool | None = None) -> None:
-    """Print parts, with a space between two, as one line; only parts that are Styled may have more lines.
+    """Print parts, separated by spaces, as one line; only Styled parts may have more lines.
 
-    What an object contains acts on no terminal and begins no line that a CI system reads as its command.
+    Control characters of other parts are escaped: a text of an object can neither act on the terminal nor
+    begin a line that a CI system reads as its command.
     """
     texts = [part if isinstance(part, Styled) else printable(part) for part in parts]
     click.echo(" ".join(texts), err=err, color=color)
 
 
 def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
-    """Print an error on stderr. language: of the text. color: whether with colours, if not by the stream."""
+    """Print an error on stderr. language: of the text. color: whether to use colours; None: as the stream."""
     level = LEVELS["error"].in_language(language)
     print_line(styled(f"{level}:", fg="red", bold=True), message, err=True, color=color)
 
@@ -113,19 +114,19 @@ def print_warning(message: str | Message, language: Language | None = None) -> N
 
 
 def print_note(message: str | Message, language: Language | None = None) -> None:
-    """Print a note on stderr: what the user should know of the result; not with --quiet."""
+    """Print a note about the result on stderr; not with --quiet."""
     text, language = _rendered(message, language)
     print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), text)
 
 
 def print_summary(*parts: str | Message, err: bool = True) -> None:
-    """Print what only sums up or explains results, on stderr unless told otherwise; not with --quiet."""
+    """Print a summary or an explanation of results; not with --quiet. err: on stderr."""
     if not is_quiet():
         print_line(*(_rendered(part)[0] for part in parts), err=err)
 
 
 def _rendered(message: str | Message, language: Language | None = None) -> tuple[str, Language]:
-    """Return the text of a message and its language, by default that of the command; of a text, English."""
+    """Return the text of a message and its language: by default that of the command; a text is English."""
     if isinstance(message, str):
         return message, language or Language.EN
     language = language or current_language()
@@ -134,10 +135,10 @@ def _rendered(message: str | Message, language: Language | None = None) -> tuple
 
 @contextmanager
 def progress(text: Message, after_s: float = 1.0) -> Iterator[None]:
-    """Show on stderr that something runs for long, and for how many seconds.
+    """Show on stderr what is running, and for how many seconds; the line is removed at the end.
 
-    Only on a terminal, and not with --quiet; the line is removed at the end. after_s: seconds until the first
-    line, and between two. Nothing else may be printed meanwhile.
+    Only on a terminal, and not with --quiet. after_s: seconds until the first line, and between updates.
+    Nothing else may be printed meanwhile.
     """
     if is_quiet() or not sys.stderr.isatty():
         yield

@@ -145,7 +145,7 @@ _VALUES: Final = {
     "trusted by": _NONE,
 }
 
-# Which rules objects are evaluated with, if not those in force.
+# Notes if objects are evaluated with other rules than those in force.
 NO_CLUSTER_RULES: Final = Message("the cluster has no rules in namespace {namespace!r}")
 RULES_ELSEWHERE: Final = Message(" (rule ConfigMaps are in {namespaces}: use --rules-namespace)")
 BUILT_IN_INSTEAD: Final = Message("{why}; evaluated with the built-in rules")

@@ -84,7 +84,7 @@ def _guard(app: flask.Flask, token: str, cookie: str, hosts: Collection[str]) ->
         if request.method == "POST" and request.headers.get("Origin") != f"http://{request.host}":
             return _refused("the request does not come from this page")
         given = request.args.get("token", "") if request.path == "/" else ""
-        if not any(_equal(each, token) for each in (given, request.cookies.get(cookie, ""))):
+        if not any(_equal(candidate, token) for candidate in (given, request.cookies.get(cookie, ""))):
             return _refused("token missing or wrong: open the address that gpugate ui printed")
         return None
 
@@ -139,8 +139,8 @@ def _add_answers(app: flask.Flask, page: Page) -> None:
 
 
 def _opened(case: OpenedCase) -> dict[str, str]:
-    found = read_case(case.text)
-    return {"pod": found.pod, "nodes": found.nodes, "namespace": found.namespace}
+    saved = read_case(case.text)
+    return {"pod": saved.pod, "nodes": saved.nodes, "namespace": saved.namespace}
 
 
 def _settings(page: Page) -> dict[str, Any]:
@@ -154,18 +154,18 @@ def _settings(page: Page) -> dict[str, Any]:
         "language": page.language.value,
         "examples": [
             {
-                "title": {"en": each.title.en, "zh": each.title.zh or each.title.en},
-                "pod": each.pod,
-                "nodes": each.nodes,
-                "namespace": each.namespace,
+                "title": {"en": example.title.en, "zh": example.title.zh or example.title.en},
+                "pod": example.pod,
+                "nodes": example.nodes,
+                "namespace": example.namespace,
             }
-            for each in examples()
+            for example in examples()
         ],
     }
 
 
 def _file(name: str) -> flask.Response:
-    known = {each.name: each for each in (files("webhook.cli.ui") / "static").iterdir()}
+    known = {file.name: file for file in (files("webhook.cli.ui") / "static").iterdir()}
     if name not in known:
         return _problem("not found", status=HTTPStatus.NOT_FOUND)
     suffix = f".{name.rpartition('.')[2]}"

@@ -25,11 +25,12 @@ _REQUESTS: Final = "requests."
 def candidate_nodes(
     snapshot: Snapshot, labels: LabelNames, request: AdmissionRequest
 ) -> list[dict[str, Any]]:
-    """Return for each pod or pod template that requests devices which nodes it may run on.
+    """Return the nodes that each pod or pod template of an object may run on.
 
-    A denied pod is left out. Amounts are compared with what is allocatable, not with what is free.
+    Pods that are denied or request no devices are left out. Amounts are compared with what is allocatable,
+    not with what is free.
     """
-    found, inventory = [], snapshot.inventory
+    results, inventory = [], snapshot.inventory
     for pod in islice(_pods(snapshot.policy, request), _MAX_TEMPLATES):
         decision = decide(snapshot, pod, time())
         if not decision.allowed:
@@ -39,8 +40,8 @@ def candidate_nodes(
         )
         nodes = _candidates(inventory, admitted["spec"])
         if nodes is not None:
-            found.append(_facts(inventory, labels, nodes))
-    return found
+            results.append(_facts(inventory, labels, nodes))
+    return results
 
 
 def _pods(policy: Policy, request: AdmissionRequest) -> Iterator[AdmissionRequest]:
@@ -77,16 +78,16 @@ def _candidates(inventory: Inventory, spec: Mapping[str, Any]) -> int | None:
 def _facts(inventory: Inventory, labels: LabelNames, nodes: int) -> dict[str, Any]:
     classes = inventory.classes(nodes, labels) if nodes else ()
     rows = []
-    for each in sorted(classes, key=lambda each: sort_key(each.capabilities)):
-        capabilities = each.capabilities
+    for node_class in sorted(classes, key=lambda node_class: sort_key(node_class.capabilities)):
+        capabilities = node_class.capabilities
         rows.append(
             {
-                "count": each.members.bit_count(),
+                "count": node_class.members.bit_count(),
                 "product": capabilities.product,
                 "driver": capabilities.driver,
                 "cuda": dotted(capabilities.cuda),
                 "compute": dotted(capabilities.gpu_capability),
-                "names": sorted(inventory.names(each.members))[:_MAX_NAMES],
+                "names": sorted(inventory.names(node_class.members))[:_MAX_NAMES],
             }
         )
     return {"count": nodes.bit_count(), "of": len(inventory), "classes": rows}

@@ -37,7 +37,7 @@ _NO_OBJECT: Final = Message("contains no objects")
 
 
 class CaseError(ValueError):
-    """The case cannot be written as asked. The fault of the user; the message says what to do."""
+    """The case cannot be written. The fault of the user; the message says what to do."""
 
 
 class SavedCase(RuleDocument):
@@ -71,15 +71,15 @@ def read_case(text: str, name: str = "case") -> SavedCase:
     try:
         return SavedCase.model_validate(document.value)
     except ValidationError as error:
-        found = schema_errors(error, SavedCase, document, (), "")[0]
-        what = f"{found.path}: {found.message}" if found.path else found.message
-        raise SourceError(found.location, what) from None
+        first_error = schema_errors(error, SavedCase, document, (), "")[0]
+        what = f"{first_error.path}: {first_error.message}" if first_error.path else first_error.message
+        raise SourceError(first_error.location, what) from None
 
 
 def examples() -> list[SavedCase]:
     """Return the built-in examples, in the order of their names."""
     folder = files("webhook.cli.ui") / "examples"
-    names = sorted(each.name for each in folder.iterdir() if each.name.endswith(".yaml"))
+    names = sorted(file.name for file in folder.iterdir() if file.name.endswith(".yaml"))
     return [read_case((folder / name).read_text("utf-8"), name) for name in names]
 
 
@@ -103,9 +103,10 @@ def _node_text(page: Page, question: Question) -> str:
 
 
 def write_test(page: Page, question: Question) -> str:
-    """Return the rule test whose cases are the objects of a question, each with its decision of now.
+    """Return a rule test with a case for each object of a question; it expects the present decisions.
 
-    The test passes. Raises SourceError for errors in the texts, and CaseError for what no test can hold.
+    The test passes. Raises SourceError for errors in the texts, and CaseError if a test cannot express the
+    cases.
     """
     language, rules, policy = question.lang, page.rules_of(question), page.policy(question)
     if not rules.paths:
@@ -160,20 +161,20 @@ def _expect(decision: Decision, language: Language) -> dict[str, Any]:
     expect: dict[str, Any] = {"allowed": decision.allowed}
     if decision.violations:
         expect["violations"] = [
-            {"rule": each.rule, "action": each.action.value, "path": each.path}
-            for each in decision.violations
+            {"rule": violation.rule, "action": violation.action.value, "path": violation.path}
+            for violation in decision.violations
         ]
     if decision.warning_lines:
         expect["warnings"] = [line.in_language(language) for line in decision.warning_lines]
-    expect["patch"] = [dict(each) for each in decision.patch]
+    expect["patch"] = [dict(operation) for operation in decision.patch]
     return expect
 
 
 def _nodes(documents: list[Document]) -> Iterator[Mapping[str, Any]]:
     for document in documents:
         try:
-            for found, _ in objects_of(document.value, NODE_TEXT):
-                yield {"kind": "Node"} | {key: found[key] for key in _NODE_KEYS if key in found}
+            for node, _ in objects_of(document.value, NODE_TEXT):
+                yield {"kind": "Node"} | {key: node[key] for key in _NODE_KEYS if key in node}
         except InventoryError as error:
             raise SourceError(document.locate(), str(error)) from None
 

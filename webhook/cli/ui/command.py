@@ -74,7 +74,7 @@ def command(filename: str | None, namespace: str, port: int, no_browser: bool, s
 
 
 def _page(session: Session, filename: str | None, namespace: str) -> Page:
-    """Return what the options give to the page. Raises BadInputError; exits with 2 if a rule has an error."""
+    """Return the page that the options select. Raises BadInputError; exits with 2 if a rule has an error."""
     session.load()
     if session.failed:
         sys.exit(BAD_INPUT)
@@ -101,7 +101,7 @@ def _nodes(session: Session, cluster_name: str) -> Nodes:
     text: str | None = None
     if "-" not in paths:
         texts = [text for path in paths for _, text in read_path(path)]
-        text = "---\n".join(f"{each.rstrip()}\n" for each in texts)
+        text = "---\n".join(f"{content.rstrip()}\n" for content in texts)
         text = text if len(text) <= _MAX_SHARED else None
     return Nodes(", ".join(paths), session.inventory, text)
 
@@ -113,11 +113,11 @@ def _open(page: Page, filename: str) -> None:
         page.pod = text
         return
     try:
-        found = read_case(text, filename)
+        case = read_case(text, filename)
     except SourceError as error:
         raise BadInputError(str(error)) from None
-    page.pod, page.namespace = found.pod, found.namespace
-    page.node_text = found.nodes
+    page.pod, page.namespace = case.pod, case.namespace
+    page.node_text = case.nodes
 
 
 def _check_port(port: int) -> None:

@@ -39,7 +39,7 @@ Json = dict[str, Any]
 
 
 def evaluate(page: Page, question: Question) -> Json:
-    """Return what admission decides on each object of the text, and the errors in both texts."""
+    """Return the decision on each object of the text, and the errors in both texts."""
     errors: list[Json] = []
     try:
         inventory = page.inventory(question)
@@ -47,11 +47,11 @@ def evaluate(page: Page, question: Question) -> Json:
         return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
     policy, language = page.policy(question), question.lang
     documents: list[Document] = []
-    for found in read(question.pod, POD_TEXT):
-        if isinstance(found, SourceError):
-            errors.append(_error(found, POD_TEXT))
-        elif found.value is not None:
-            documents.append(found)
+    for entry in read(question.pod, POD_TEXT):
+        if isinstance(entry, SourceError):
+            errors.append(_error(entry, POD_TEXT))
+        elif entry.value is not None:
+            documents.append(entry)
     if not (documents or errors):
         errors.append(_error(SourceError(Location(POD_TEXT, 1, 1), _EMPTY.in_language(language)), POD_TEXT))
     values = [(document, *pair) for document in documents for pair in document.objects()]
@@ -73,15 +73,16 @@ def evaluate(page: Page, question: Question) -> Json:
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})
         except (InputError, ObjectError) as error:
             message = str(error).removeprefix(f"{source}: ")
-            found = SourceError(_locate(document, place, message), message)
-            errors.append(_error(found, POD_TEXT))
+            source_error = SourceError(_locate(document, place, message), message)
+            errors.append(_error(source_error, POD_TEXT))
     if len(values) > MAX_OBJECTS:
         document, place, _ = values[MAX_OBJECTS]
         errors.append(_error(SourceError(document.locate(place), _TOO_MANY.in_language(language)), POD_TEXT))
     duplicates = [
-        _error(each, POD_TEXT) | {"message": _DUPLICATE.having(message=each.message).in_language(language)}
+        _error(duplicate, POD_TEXT)
+        | {"message": _DUPLICATE.having(message=duplicate.message).in_language(language)}
         for document in documents
-        for each in document.duplicates
+        for duplicate in document.duplicates
     ]
     return {"errors": errors, "duplicates": duplicates, "objects": results}
 
@@ -103,7 +104,7 @@ class _Result:
         self._language: Language = question.lang
 
     def facts(self, document: Document, place: Path) -> Json:
-        """Return the result as JSON; lines are those of the document, in which the object has a place."""
+        """Return the result as JSON, with lines of the document. place: path of the object in it."""
         explanation, request = self._explanation, self._request
         mark, word, colour = result_of(explanation)
         decision = explanation.decision
@@ -130,14 +131,14 @@ class _Result:
         }
 
     def _findings(self, document: Document, place: Path) -> Iterator[Json]:
-        """Yield violations, warnings, notes, and what is not checked, as `preview` shows them."""
+        """Yield violations, warnings, notes and checks that were not made, as `preview` shows them."""
         decision, language = self._explanation.decision, self._language
-        for found in decision.violations:
-            if found.action is not Action.WARN:  # those are warnings
-                line = _locate(document, place, found.path).line
-                level, fix = found.action.value, found.fix.in_language(language)
-                message = replace(found, fix=Message()).message.in_language(language)
-                yield self._finding(level, ACTIONS[found.action], message, line, fix, found.rule)
+        for violation in decision.violations:
+            if violation.action is not Action.WARN:  # those are warnings
+                line = _locate(document, place, violation.path).line
+                level, fix = violation.action.value, violation.fix.in_language(language)
+                message = replace(violation, fix=Message()).message.in_language(language)
+                yield self._finding(level, ACTIONS[violation.action], message, line, fix, violation.rule)
         for warning in decision.warning_lines:
             yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))
         for note in decision.notes:
@@ -160,8 +161,8 @@ class _Result:
             return
         of = (request.group, request.kind, request.namespace)
         for quotas in (self._own_quotas, self._page.cluster_quotas(self._language)):
-            for found in quotas.findings(workloads, *of, admitted):
-                yield self._finding("warn", QUOTA, found.message)
+            for quota in quotas.findings(workloads, *of, admitted):
+                yield self._finding("warn", QUOTA, quota.message)
 
     def _finding(
         self, level: str, word: Message, message: str, line: int = 0, fix: str = "", rule: str = ""
@@ -177,15 +178,15 @@ class _Result:
         for pod in facts["pods"]:
             for container in pod["containers"]:
                 rules = [
-                    {**each, "mark": "✗" if _denies(each) else marks[each["outcome"]]}
-                    for each in container["rules"]
+                    {**rule, "mark": "✗" if _denies(rule) else marks[rule["outcome"]]}
+                    for rule in container["rules"]
                 ]
                 containers.append({**container, "rules": rules})
         return containers
 
 
 def _denies(rule: Json) -> bool:
-    return any(found["action"] == Action.DENY for found in rule["violations"])
+    return any(violation["action"] == Action.DENY for violation in rule["violations"])
 
 
 def _diff(before: Any, after: Any) -> list[str]:
@@ -200,7 +201,7 @@ def _error(error: SourceError, where: str) -> Json:
 
 
 def _locate(document: Document, place: Path, text: str) -> Location:
-    """Return the location of the field path that a text begins with, below a place; of its nearest parent."""
+    """Return the location of the field path at the start of a text, or of its nearest existing parent."""
     value: Any = document.value
     for step in place:
         value = value[step]
@@ -208,18 +209,18 @@ def _locate(document: Document, place: Path, text: str) -> Location:
 
 
 def _steps(value: Any, text: str) -> Iterator[str | int]:
-    """Yield the steps of the field path that a text begins with, as far as the value has them."""
+    """Yield the steps of the field path at the start of a text, as far as they exist in the value."""
     path: Path = ()
     while isinstance(value, dict | list):
         steps = value if isinstance(value, dict) else range(len(value))
         matching = [step for step in steps if _begins(text, field_path((*path, step)))]
         if not matching:
             return
-        step = max(matching, key=lambda each: len(str(each)))
+        step = max(matching, key=lambda candidate: len(str(candidate)))
         path, value = (*path, step), value[step]
         yield step
 
 
 def _begins(text: str, path: str) -> bool:
-    """Return whether a text begins with a path, at whose end a step ends."""
+    """Return whether a text begins with a path, and not only with a prefix of a longer step."""
     return text.startswith(path) and text[len(path) :][:1] in ("", ".", "[", ":", " ")

@@ -1,4 +1,4 @@
-"""The rules and nodes that the page can choose from, and the question that it asks about them."""
+"""The rules and nodes that the page offers, and the question that it sends."""
 
 from __future__ import annotations
 
@@ -29,14 +29,17 @@ GIVEN: Final = "given"
 # Names of the texts in errors.
 POD_TEXT: Final = "pod"
 NODE_TEXT: Final = "nodes"
-# Texts with nodes of which the inventory is kept: the one that is shown, and a few to return to.
+# Texts whose inventory is kept: the one that is shown, and a few to return to.
 _KEPT_INVENTORIES: Final = 4
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the page asks: about which text, with which rules and nodes.
+    """What the page asks: to evaluate a text with rules and nodes.
 
-    rules, nodes: the choices of a Page; the nodes `text` are those in node_text.
+    Attributes:
+        pod: the objects to evaluate, as YAML.
+        rules: a choice of Page.rules.
+        nodes: `given`: those of Page.nodes; `text`: those in node_text.
     """
 
     pod: str = ""
@@ -55,41 +58,34 @@ class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """A choice of rules. names: of the files or the cluster. paths: for a rule test; none of a cluster."""
+    """A choice of rules."""
 
-    names: str
+    names: str  # of the files or the cluster
     rules: RuleSet
-    paths: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()  # for a rule test; empty for rules of a cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Nodes:
-    """The nodes that the command gives. names: of the files or the cluster.
+    """The nodes that options select."""
 
-    text: the files; None if they are of a cluster, or too long to share.
-    """
-
-    names: str
+    names: str  # of the files or the cluster
     inventory: Inventory
-    text: str | None = None
+    text: str | None = None  # of the files; None for a cluster, or if the text is too long to share
 
 
 @dataclass(slots=True)
 class Page:
-    """What the command gives to the page.
+    """The inputs of the page, from the options of the command."""
 
-    rules: by choice. workloads: the kinds that contain pods. nodes: of the options, if any. pod, node_text:
-    the texts to begin with. cluster: for quotas.
-    """
-
-    rules: dict[str, Rules]
-    workloads: Workloads
-    nodes: Nodes | None = None
-    pod: str = ""
-    node_text: str = ""
+    rules: dict[str, Rules]  # by choice
+    workloads: Workloads  # the kinds that contain pods
+    nodes: Nodes | None = None  # of the options, if any
+    pod: str = ""  # the text to begin with
+    node_text: str = ""  # the text to begin with
     namespace: str = "default"
     language: Language = Language.EN
-    cluster: ClusterSource = NO_CLUSTER
+    cluster: ClusterSource = NO_CLUSTER  # for quotas
     _policies: dict[tuple[str, Language], Policy] = field(default_factory=dict)
     _quotas: dict[Language, Quotas] = field(default_factory=dict)
 
@@ -106,7 +102,7 @@ class Page:
         return self._policies[key]
 
     def inventory(self, question: Question) -> Inventory:
-        """Return the chosen nodes. Raises SourceError if they are a text that has none."""
+        """Return the chosen nodes. Raises SourceError for a text without nodes."""
         if question.nodes == GIVEN and self.nodes:
             return self.nodes.inventory
         return inventory_in(question.node_text) if question.nodes == "text" else Inventory()
@@ -138,13 +134,13 @@ def inventory_in(text: str) -> Inventory:
 
 def documents_in(text: str, name: str) -> list[Document]:
     """Return the documents of a text that are not empty. Raises SourceError."""
-    found = []
+    documents = []
     for document in read(text, name):
         if isinstance(document, SourceError):
             raise document
         if document.value is not None:
-            found.append(document)
-    return found
+            documents.append(document)
+    return documents
 
 
 def label_names(rules: Iterable[object]) -> LabelNames:

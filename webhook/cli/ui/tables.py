@@ -37,15 +37,17 @@ def matrix(page: Page, question: Question) -> dict[str, Any]:
         inventory = page.inventory(question)
         policy = replace(policy, labels=label_names(page.rules_of(question).rules))
         classes = inventory.classes(inventory.everything, policy.labels)
-        found = class_table(policy, classes)
-        tables = [found] if found else []
-        unlabelled = sum(each.members.bit_count() for each in classes if not labelled(each.capabilities))
+        table = class_table(policy, classes)
+        tables = [table] if table else []
+        unlabelled = sum(
+            node_class.members.bit_count() for node_class in classes if not labelled(node_class.capabilities)
+        )
     else:
         tables = [driver_table(policy), gpu_table()]
     language = question.lang
     legend = {
-        level.name.lower(): {"mark": each.mark, "text": each.text.in_language(language)}
-        for level, each in LEVEL_LABELS.items()
+        level.name.lower(): {"mark": label.mark, "text": label.text.in_language(language)}
+        for level, label in LEVEL_LABELS.items()
     }
     return {
         "tables": [_table(table, language) for table in tables],
@@ -79,11 +81,11 @@ def _shown(fact: str | int | None) -> str:
 def _cell(cell: Cell, language: Language) -> dict[str, Any]:
     reasons = [
         {
-            "level": found.level.name.lower(),
-            "reason": found.reason.in_language(language),
-            "remedy": found.remedy.in_language(language),
-            "error": found.error,
+            "level": result.level.name.lower(),
+            "reason": result.reason.in_language(language),
+            "remedy": result.remedy.in_language(language),
+            "error": result.error,
         }
-        for found in cell
+        for result in cell
     ]
     return {"level": level_of(cell).name.lower(), "reasons": reasons}
