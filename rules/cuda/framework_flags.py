@@ -1,4 +1,4 @@
-"""Flags and variables of inference servers, and what they require of a GPU: facts/frameworks.yaml, applied.
+"""Flags and variables of inference servers, and their requirements on GPUs, by facts/frameworks.yaml.
 
 Frameworks, flags and capabilities are data; this module only parses command lines.
 """
@@ -29,10 +29,10 @@ _NO_COMMAND = Command(())
 
 
 class Value(NamedTuple):
-    """The value of a flag or variable. written: as in the pod, with its variables expanded."""
+    """The value of a flag or variable."""
 
     text: str
-    written: str
+    written: str  # the flag with its value as in the pod, with variables expanded
     certain: bool
 
 
@@ -43,58 +43,46 @@ Values = dict[str, Value]  # by flag
 
 @dataclass(frozen=True, slots=True)
 class FlagRow:
-    """The requirement of a flag value in some or all versions. read: the versions whose code was read.
+    """The requirement of a flag value in some or all versions of a framework."""
 
-    compute: None: the program for CUDA refuses the value, and no other row is for it.
-    """
-
-    compute: ComputeCapability | None
-    versions: str | None
-    read: str
-    way_out: Message
+    compute: ComputeCapability | None  # None: the program for CUDA refuses the value; no other row has it
+    versions: str | None  # None: all
+    read: str  # the versions whose code was read
+    remedy: Message
     status: Status
 
 
 class _Choice(NamedTuple):
     compute: ComputeCapability | None
     certain: bool
-    way_out: Message
+    remedy: Message
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Framework:
-    """An inference server: how it is recognised, and the requirements of its flags and variables.
+    """An inference server: how to recognise it, and its flags and variables. Compares by identity."""
 
-    key: in the table. version: finds the version in an image name, as its only group. newest: the newest
-    version whose code was read; None if versions do not matter. certain: whether it always uses its flags.
-    rows: by flag and value, or by variable and value if no flag is as the variable. env: variables by the
-    flag that they set. parallelism: its part of the table, empty if it has none. Compares by identity.
-    """
-
-    key: str
+    key: str  # in the table
     name: str
     command: re.Pattern[str]
     image: re.Pattern[str]
-    version: re.Pattern[str] | None
-    newest: Version | None
-    certain: bool
-    rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]
-    env: Mapping[str, str]
-    parallelism: Mapping[str, Any]
+    version: re.Pattern[str] | None  # matches an image name; its only group is the version
+    newest: Version | None  # the newest version whose code was read; None if versions do not matter
+    certain: bool  # it always uses its flags
+    rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]  # by flag (or variable without a flag) and value
+    env: Mapping[str, str]  # variables by the flag that they set
+    parallelism: Mapping[str, Any]  # from the table; may be empty
 
 
 @dataclass(frozen=True, slots=True)
 class FlagRequirement:
-    """A capability that a flag requires. framework: with its version if known. written: as in the pod.
+    """A compute capability that a flag requires."""
 
-    compute: None: no GPU helps, as the program for CUDA refuses the value.
-    """
-
-    framework: str
-    written: str
-    compute: ComputeCapability | None
+    framework: str  # with its version if known
+    written: str  # as in the pod
+    compute: ComputeCapability | None  # None: the program for CUDA refuses the value on any GPU
     certain: bool
-    way_out: Message
+    remedy: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +104,16 @@ class Subject:
     ) -> Iterator[tuple[Framework, list[Command]]]:
         """Yield each framework that a command line starts, with the commands of scripts that start it.
 
-        named: the keys of frameworks in the image name, of which the first one counts if none is started.
-        Without a command that starts it, those with flags: they may be other programs.
+        If no command starts it, the commands with its flags: they may be other programs.
+        named: the keys of frameworks in the image name; the first one is used if no framework is started.
         Raises OverBudgetError.
         """
         scripts = [(text_of(command), command) for command in line.commands.scripts]
         searched = "\n".join([text_of(line.commands.arguments), *(text for text, _ in scripts)])
-        started = [each for each in self.frameworks if each.command.search(searched)]
-        for framework in started or [each for each in self.frameworks if each.key in named][:1]:
+        started = [framework for framework in self.frameworks if framework.command.search(searched)]
+        for framework in (
+            started or [candidate for candidate in self.frameworks if candidate.key in named][:1]
+        ):
             line.budget.spend(_STEPS_OF_COMMAND * len(scripts))
             servers = [command for text, command in scripts if framework.command.search(text)]
             others = (_of_image(command) for text, command in scripts if self.flags.found_in(text))
@@ -144,7 +134,7 @@ def command_line(
 ) -> CommandLine:
     """Return a container's command line with the arguments that variables contain. Raises OverBudgetError.
 
-    exported: variables of interest other than those of this module.
+    exported: further variables of interest.
     """
     passed_on = [
         word for name in frameworks_table()["argument_variables"] for word in env.get(name, "").split()
@@ -182,9 +172,10 @@ def names_a_flag(line: str) -> bool:
 
 
 def flag_values(names: Collection[str], command: Command, switches: Collection[str] = ()) -> Values:
-    """Return the values of flags in one command: the last one of each, in the order of the command.
+    """Return the last value of each flag in one command, in the order of the command.
 
-    names: of the flags. switches: those without a value, which is empty.
+    names: the flags to read.
+    switches: flags without a value; they get an empty one.
     """
     values: Values = {}
     for word, following in zip(command.words, [*command.words[1:], Word("")], strict=False):
@@ -202,7 +193,7 @@ def flag_values(names: Collection[str], command: Command, switches: Collection[s
 
 
 def _of_image(command: Command) -> Command:
-    """Return a command of an image whose name alone shows the framework; it may be another program."""
+    """Return a command in an image with the framework's name, uncertain if it may be another program."""
     return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
 
 
@@ -211,7 +202,11 @@ def _versions(image: Image) -> Mapping[str, Version | None] | None:
     """Return the frameworks in an image name, with their versions; None for another platform."""
     if re.search(frameworks_table()["other_platforms"], image.short):
         return None
-    return {each.key: _version(each, image) for each in frameworks() if each.image.search(image.short)}
+    return {
+        framework.key: _version(framework, image)
+        for framework in frameworks()
+        if framework.image.search(image.short)
+    }
 
 
 def _version(framework: Framework, image: Image) -> Version | None:
@@ -237,7 +232,7 @@ def _values(
 
 
 def _values_of(framework: Framework, command: Command, env: Mapping[str, str]) -> Values:
-    """Return the values of flags of one command, those that variables set included."""
+    """Return the values of flags in one command, including flags that variables set."""
     given = {name: Word(env[name]) for name in framework.env.values() if name in env}
     given.update(command.env)
     by_env = {
@@ -261,12 +256,12 @@ def _requirement(
         return None
     name = f"{framework.name} {version}" if version else framework.name
     certain = chosen.certain and framework.certain and value.certain
-    return FlagRequirement(name, value.written, chosen.compute, certain, chosen.way_out)
+    return FlagRequirement(name, value.written, chosen.compute, certain, chosen.remedy)
 
 
 @lru_cache(maxsize=1024)
 def _choose(framework: Framework, version: Version | None, flag: str, value: str) -> _Choice | None:
-    """Return the requirement of a version; for an unknown one the lowest, certain if the newest has it."""
+    """Return the requirement of a version; if unknown, the lowest one, certain if the newest has it."""
     rows = framework.rows[flag][value]
     current = _covering(rows, version or framework.newest)
     rows = current if version else rows
@@ -275,7 +270,7 @@ def _choose(framework: Framework, version: Version | None, flag: str, value: str
     least = min(rows, key=lambda row: row.compute or _NO_GPU)
     read = version is None or all(covers(row.read, version) for row in rows)
     certain = read and bool(current) and all(row.status.certain for row in rows)
-    return _Choice(least.compute, certain, least.way_out)
+    return _Choice(least.compute, certain, least.remedy)
 
 
 def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagRow, ...]:
@@ -299,9 +294,11 @@ def frameworks() -> tuple[Framework, ...]:
 
 @cache
 def _precision() -> Subject:
-    found = tuple(each for each in frameworks() if each.rows)
-    env = frozenset(name for each in found for name in each.env.values())
-    return Subject(found, FlagSearch({*env, *(flag for each in found for flag in each.rows)}), env)
+    selected = tuple(framework for framework in frameworks() if framework.rows)
+    env = frozenset(name for framework in selected for name in framework.env.values())
+    return Subject(
+        selected, FlagSearch({*env, *(flag for framework in selected for flag in framework.rows)}), env
+    )
 
 
 def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[str, str]]) -> Framework:
@@ -331,45 +328,39 @@ def _rows(
     by_value: dict[str, tuple[FlagRow, ...]] = {}
     for row in rows:
         texts = [ways[name] for name in row["ways"]]
-        way_out = Joined(" or ", [Text(**way) for way in texts])
+        remedy = Joined(" or ", [Text(**way) for way in texts])
         versions = row.get("versions")
         for value in row["values"]:
             written = value if row["compute"] == "value" else row["compute"]
             compute = None if written == _NONE else capability(written)
-            flag_row = FlagRow(compute, versions, read, way_out, Status(row["status"]))
+            flag_row = FlagRow(compute, versions, read, remedy, Status(row["status"]))
             by_value[value.lower()] = (*by_value.get(value.lower(), ()), flag_row)
     return by_value
 
 
-# Digits of a number of GPUs. A longer one is a mistake of which nothing is known.
+# Digits of a number of GPUs; a longer number is ignored as a mistake.
 _DIGITS: Final = 6
-# Different results of one container that are kept. A script seldom starts more servers.
+# Maximum results for one container. A script seldom starts more servers.
 _MOST: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Parallelism:
-    """The GPUs that one program needs.
+    """The number of GPUs that one program needs."""
 
-    program: its name. gpus: how many, on all nodes. written: the flags that say so, as in the pod. certain:
-    it fails with fewer. nodes: among how many nodes they are divided; None if an unknown number of others
-    take part. per_node: it is the number of one node, however many there are. exact: it uses no others.
-    splits_model: the GPUs divide the attention heads of a model, which some numbers, as 3, cannot.
-    """
-
-    program: str
-    gpus: int
-    written: tuple[str, ...]
-    certain: bool
-    nodes: int | None = 1
-    per_node: bool = False
-    exact: bool = False
-    splits_model: bool = False
+    program: str  # its name
+    gpus: int  # on all nodes together
+    written: tuple[str, ...]  # the flags that set the number, as in the pod
+    certain: bool  # it fails with fewer
+    nodes: int | None = 1  # the number of nodes; None: unknown
+    per_node: bool = False  # `gpus` is the number on each node
+    exact: bool = False  # it does not use further GPUs
+    splits_model: bool = False  # the number must divide the attention heads of a model: 3 seldom does
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Program:
-    """What the table says of a framework. elsewhere: values by flag. flags, env: all that it names."""
+    """The flags and variables of a framework that set its number of GPUs, from the table."""
 
     name: str
     certain: bool
@@ -378,40 +369,40 @@ class _Program:
     local: frozenset[str]
     one_replica: frozenset[str]
     nodes: frozenset[str]
-    elsewhere: Mapping[str, frozenset[str]]
+    elsewhere: Mapping[str, frozenset[str]]  # by flag, the values with which GPUs of other nodes take part
     unless: frozenset[str]
     per_node: bool
     exact: bool
     splits_model: bool
-    flags: frozenset[str]
-    env: frozenset[str]
+    flags: frozenset[str]  # all of them
+    env: frozenset[str]  # all variables
 
 
 def parallelism_variables() -> frozenset[str]:
-    """Return the names of the variables that say how many GPUs a program needs."""
+    """Return the names of the variables that set the number of GPUs that a program needs."""
     return _subject().env
 
 
 def may_need(line: str) -> bool:
-    """Return whether a command line may say how many GPUs a program needs."""
+    """Return whether a command line may set the number of GPUs that a program needs."""
     return _subject().flags.found_in(line)
 
 
 @cache
 def visible_devices() -> Mapping[str, frozenset[str]]:
-    """Return the variables that may give a container other GPUs than it requests; values that give none."""
-    found = frameworks_table()["visible_devices"]
-    return {name: frozenset(values) for name, values in found.items()}
+    """Return the variables that may give a container GPUs that it does not request.
+
+    By name, the values that give it none.
+    """
+    table = frameworks_table()["visible_devices"]
+    return {name: frozenset(values) for name, values in table.items()}
 
 
 class MultiNodeSigns(NamedTuple):
-    """What pods have whose programs run on several nodes.
+    """Signs of pods whose programs run on several nodes."""
 
-    variables: how names of them begin. domains: of the names of their labels.
-    """
-
-    variables: tuple[str, ...]
-    domains: frozenset[str]
+    variables: tuple[str, ...]  # prefixes of names
+    domains: frozenset[str]  # of the names of labels
     kinds: frozenset[str]
 
 
@@ -424,7 +415,7 @@ def multi_node_signs() -> MultiNodeSigns:
 
 
 def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
-    """Return what the programs of a container need, without repetitions; none if nothing says so.
+    """Return the numbers of GPUs that the programs of a container need, without repetitions.
 
     Raises OverBudgetError.
     """
@@ -432,24 +423,24 @@ def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
     named = image_versions(image) if subject.concerns(line) else None
     if named is None:
         return ()
-    found = [each for each in _needed(subject, named, line) if each]
+    needs = [need for need in _needed(subject, named, line) if need]
     several = any(_multi_node().search(text) for text in line.texts)
     return tuple(
         replace(
-            each,
-            nodes=None if several and each.nodes == 1 else each.nodes,
-            exact=each.exact and len(found) == 1,
+            need,
+            nodes=None if several and need.nodes == 1 else need.nodes,
+            exact=need.exact and len(needs) == 1,
         )
-        for each in [*dict.fromkeys(found)][:_MOST]
+        for need in [*dict.fromkeys(needs)][:_MOST]
     )
 
 
 def _needed(subject: Subject, named: Collection[str], line: CommandLine) -> Iterator[Parallelism | None]:
-    """Yield what each program of a container needs. named: the frameworks in its image name."""
+    """Yield the GPUs that each program of a container needs. named: the frameworks in its image name."""
     arguments, scripts = line.commands
     for framework, commands in subject.programs(named, line):
         started = framework.command.search(text_of(arguments))
-        servers = [each for each in commands if not started or framework.command.search(text_of(each))]
+        servers = [server for server in commands if not started or framework.command.search(text_of(server))]
         if servers or started or not scripts:
             for server in servers or [Command(())]:
                 line.budget.spend(len(server.words) + len(arguments.words))
@@ -457,7 +448,11 @@ def _needed(subject: Subject, named: Collection[str], line: CommandLine) -> Iter
 
 
 def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
-    """Return what one program needs. env: of the container. parts: its command; a later value is used."""
+    """Return the GPUs that one program needs.
+
+    env: of the container.
+    parts: its command; a later value takes precedence.
+    """
     values: Values = {}
     given = {name: Word(env[name]) for name in framework.env if name in env}
     for command in parts:
@@ -468,7 +463,7 @@ def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...])
     for command in parts:
         values |= flag_values(framework.flags, command)
     factors = [_first(values, names) for names in framework.factors]
-    known = [each for each in factors if each and _number(each)]
+    known = [factor for factor in factors if factor and _number(factor)]
     replicas, one = _first(values, framework.replicas), not framework.one_replica.isdisjoint(values)
     local = _first(values, framework.local)
     if local and _number(local) == 0:  # an API server
@@ -477,7 +472,7 @@ def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...])
     if copies and not _number(copies):
         copies = None
     counted = [*known, *([copies] if copies else [])]
-    written = [each for each in counted if (_number(each) or 1) > 1] or known
+    written = [value for value in counted if (_number(value) or 1) > 1] or known
     if not written:
         return None
     nodes: int | None = 1
@@ -488,23 +483,23 @@ def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...])
         nodes = None
     return Parallelism(
         framework.name,
-        prod(_number(each) or 1 for each in counted),
-        tuple(each.written for each in written),
-        framework.certain and not copies and not one and all(each.certain for each in written),
+        prod(_number(value) or 1 for value in counted),
+        tuple(value.written for value in written),
+        framework.certain and not copies and not one and all(value.certain for value in written),
         nodes if not (framework.per_node or local) else 1,
         framework.per_node,
         framework.exact
         and not one
-        and all(each is None or (_number(each) and each.certain) for each in (*factors, replicas, local))
+        and all(value is None or (_number(value) and value.certain) for value in (*factors, replicas, local))
         and framework.unless.isdisjoint(values),
         framework.splits_model,
     )
 
 
 def _first(values: Values, names: frozenset[str]) -> Value | None:
-    """Return the value of the flag that was written last, among those of one meaning."""
-    found = [value for name, value in values.items() if name in names]
-    return found[-1] if found else None
+    """Return the last value of flags with one meaning."""
+    matching = [value for name, value in values.items() if name in names]
+    return matching[-1] if matching else None
 
 
 def _applies(values: Values, flag: str, texts: frozenset[str]) -> bool:
@@ -513,7 +508,7 @@ def _applies(values: Values, flag: str, texts: frozenset[str]) -> bool:
 
 
 def _number(value: Value) -> int | None:
-    """Return the number of a value; None if it is none."""
+    """Return the number of a value; None if it is not a number."""
     valid = value.text.isascii() and value.text.isdigit() and len(value.text) <= _DIGITS
     return int(value.text) if valid else None
 
@@ -525,12 +520,12 @@ def _multi_node() -> re.Pattern[str]:
 
 @cache
 def _subject() -> Subject:
-    found = tuple(each for each in frameworks() if each.parallelism)
-    programs = [*map(_program, found)]
+    selected = tuple(framework for framework in frameworks() if framework.parallelism)
+    programs = [*map(_program, selected)]
     numbers = frozenset().union(
-        *(names for each in programs for names in (*each.factors, each.replicas, each.local))
+        *(names for program in programs for names in (*program.factors, program.replicas, program.local))
     )
-    return Subject(found, FlagSearch(numbers), frozenset().union(*(each.env for each in programs)))
+    return Subject(selected, FlagSearch(numbers), frozenset().union(*(program.env for program in programs)))
 
 
 @cache

@@ -22,9 +22,9 @@ _ROUNDING_GIB: Final = Decimal("0.5")
 
 
 def parse_memory(text: str) -> int | None:
-    """Return the MiB of an amount such as `40Gi`, rounded up; None if it is none.
+    """Return the MiB of an amount such as `40Gi`, rounded up; None if it is invalid.
 
-    A number below 1 MiB is none: it lacks its suffix.
+    An amount below 1 MiB is invalid: it lacks its suffix.
     """
     try:
         size = Decimal(parse_quantity(text))
@@ -39,37 +39,33 @@ def shown(mib: int) -> str:
 
 
 class RequestedMemory(NamedTuple):
-    """The memory of a GPU that a container requests with a resource.
-
-    mib: at most, of one GPU. unit: bytes that one of the resource is; 0: its name says how much it is.
-    certain: no setting of the system that offers it has another unit.
-    """
+    """The memory of a GPU that a container requests with a resource."""
 
     resource: str
-    mib: int
-    unit: int
-    certain: bool
+    mib: int  # the maximum on one GPU
+    unit: int  # bytes of one unit of the resource; 0 if its name contains the amount
+    certain: bool  # the unit cannot be configured
 
     def amount_for(self, mib: int) -> str:
-        """Return the amount of the resource that is so much memory."""
+        """Return the amount of the resource that is at least this memory."""
         return shown(mib) if self.unit == 1 else str(ceil(Decimal(mib) * MIB / self.unit))
 
     def amount_up_to(self, mib: int) -> str:
-        """Return the largest amount of the resource that is no more memory."""
+        """Return the largest amount of the resource that is at most this memory."""
         return shown(mib) if self.unit == 1 else str(mib * MIB // self.unit)
 
 
 class _Row(NamedTuple):
-    """A row of the table for one resource. unit: bytes. gib: in the name of a MIG profile, instead of it."""
+    """A row of the table for one resource."""
 
-    unit: int
-    gib: int
-    unless: tuple[tuple[str, int], ...]
+    unit: int  # bytes
+    gib: int  # from the name of a MIG profile, instead of the unit
+    unless: tuple[tuple[str, int], ...]  # other resources that decide instead, from this amount on
     configurable: bool
 
 
 def requested_memory(container: Container) -> RequestedMemory | None:
-    """Return the memory that a container requests; None if it requests none, or if another one decides."""
+    """Return the memory that a container requests; None if it requests none, or another resource decides."""
     for name in container.names:
         row = _row(name) if "/" in name else None
         if row is None or not (amount := _amount(container, name)):
@@ -93,7 +89,7 @@ def _amount(container: Container, name: str) -> Decimal:
 
 @lru_cache(maxsize=1024)  # names of resources; a cluster has some dozen
 def _row(name: str) -> _Row | None:
-    """Return the row of a resource; None if it is no memory, or its name does not say how much."""
+    """Return the row of a resource; None if it is not memory, or its name does not contain the amount."""
     row = next((row for pattern, row in _rows() if pattern.fullmatch(name)), None)
     if row is None:
         return None

@@ -22,9 +22,9 @@ _LOOP: Final = "for"  # its words are no programs
 
 
 def is_idle(words: Sequence[str]) -> bool:
-    """Return whether command and args name only programs without GPU code; True if there are none.
+    """Return whether command and args name only programs without GPU code.
 
-    An image that has no program of its own runs a shell then, which ends.
+    True if they are empty: an image without a program of its own then runs a shell, which ends.
     """
     if not words:
         return True
@@ -39,7 +39,7 @@ def is_idle(words: Sequence[str]) -> bool:
 
 
 def _is_idle(command: str) -> bool:
-    """Return whether a simple command of a script runs no GPU code; so do words of a shell alone."""
+    """Return whether a simple command of a script runs no GPU code; True for a shell's keywords alone."""
     names = _names()
     words = (
         word for word in command.split() if word not in names["keywords"] and not _ASSIGNMENT.match(word)

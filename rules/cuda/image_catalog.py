@@ -1,7 +1,7 @@
 """The image catalogue: facts about images by reference, from facts/images.yaml and a cluster's own rows.
 
-Vendors' tags are data; this module only matches rows. Facts of an unmatched image stay unknown.
-What is unknown of an image stays unknown; each fact has its source and certainty.
+Vendors' tags are data; this module only matches rows. Each fact has its source and certainty. The facts of an
+unmatched image are unknown.
 
 Patterns match in linear time: with backtracking, one image could block the process. So the linear-time
 engine of CEL decides whether a text matches, and Python's engine only returns the groups of a match. A
@@ -50,13 +50,10 @@ class CompatLibraries(Enum):
 
 
 class BuiltFor(NamedTuple):
-    """The compute capabilities that an image has code for.
-
-    ptx: whether it has PTX, which a GPU newer than all of them can compile (None: unknown).
-    """
+    """The compute capabilities that an image has code for."""
 
     capabilities: tuple[ComputeCapability, ...]
-    ptx: bool | None
+    ptx: bool | None  # it has PTX, which newer GPUs can compile; None: unknown
     certain: bool
 
     def runs_on(self, gpu: ComputeCapability) -> bool | None:
@@ -69,19 +66,13 @@ class BuiltFor(NamedTuple):
 
 
 class StartConstraint(NamedTuple):
-    """An NVIDIA_REQUIRE_* variable: NVIDIA's container runtime checks it before it starts a container.
+    """An NVIDIA_REQUIRE_* variable: NVIDIA's container runtime checks it before it starts a container."""
 
-    builds: its known values, at least one; an image tag has had several, the newest comes first.
-    architecture: of the nodes for which it is the value, or empty for all. complete: all of the newest value
-    is known. certain: it may cause a denial; otherwise it is never known to be unsatisfied. declared: the
-    pod has it, so it does not say what the image supports. origin: where the value comes from.
-    """
-
-    builds: tuple[Constraint, ...]
-    architecture: str = ""
-    complete: bool = True
-    certain: bool = True
-    declared: bool = False
+    builds: tuple[Constraint, ...]  # its values in builds of the image tag, at least one, the newest first
+    architecture: str = ""  # of the nodes for which it has these values; empty: all
+    complete: bool = True  # the whole newest value is known
+    certain: bool = True  # it may cause a denial; otherwise it is never known to be unsatisfied
+    declared: bool = False  # by the pod, so it does not show what the image supports
     origin: Message = _NO_TEXT
 
     @property
@@ -111,12 +102,12 @@ class StartConstraint(NamedTuple):
 
     @property
     def native(self) -> CudaVersion | None:
-        """The CUDA version from which on any driver satisfies it, as far as the value shows."""
+        """The CUDA version from which on any driver satisfies it, if the value shows one."""
         return self.builds[0].native
 
     @property
     def concerns_driver(self) -> bool:
-        """Whether it says which drivers are admitted."""
+        """Whether it states the admitted drivers."""
         return self.builds[0].concerns_driver
 
     @property
@@ -125,7 +116,7 @@ class StartConstraint(NamedTuple):
         return self.builds[0].conditions
 
     def applies_to(self, architecture: str) -> bool:
-        """Return whether it is the value on nodes of an architecture; empty: one that is unknown."""
+        """Return whether nodes of an architecture have these values; empty: unknown."""
         return not self.architecture or not architecture or architecture == self.architecture
 
     def holds(self, host: Host) -> bool | None:
@@ -135,43 +126,32 @@ class StartConstraint(NamedTuple):
         newest = self.builds[0].holds(host)
         if newest is not False:
             return newest
-        older = any(each.holds(host) is not False for each in self.builds[1:])
+        older = any(build.holds(host) is not False for build in self.builds[1:])
         return None if older or not (self.complete and self.certain) else False
 
 
 class ImageFacts(NamedTuple):
-    """The facts about an image. row: the catalogue row that they come from; certain: it may cause a denial.
+    """The facts about an image. None and empty values are unknown."""
 
-    no_cuda: it is known to hold no CUDA program. accelerator: what it is built for instead, as its tag says,
-    or empty. cuda: what its programs need; exact: that is the toolkit in
-    the image, otherwise it may also be newer. constraints: its NVIDIA_REQUIRE_* variables, as far as known.
-    base: the version of nvidia/cuda that it is built on, which is its variable CUDA_VERSION; None: unknown.
-    branches: the driver branches below its own that its release notes list for data centre GPUs. compute: the
-    lowest compute capability that it supports. of_command: it has no GPU code but that of its command. ptx:
-    whether it has PTX for newer GPUs, if that is all that is known of its code. platforms: all that it has,
-    as in `linux/amd64`, or empty if they are unknown; certain_platforms: they may cause a denial. memory_mib:
-    MiB that its programs need on one GPU. The origins say where a value comes from.
-    """
-
-    row: str = ""
-    no_cuda: bool = False
-    accelerator: str = ""
-    cuda: CudaVersion | None = None
-    exact: bool = False
-    constraints: tuple[StartConstraint, ...] = ()
-    base: CudaVersion | None = None
-    branches: frozenset[int] = frozenset()
+    row: str = ""  # the catalogue row that they come from
+    no_cuda: bool = False  # it is known to contain no CUDA program
+    accelerator: str = ""  # that it is built for instead of CUDA, by its tag
+    cuda: CudaVersion | None = None  # that its programs need
+    exact: bool = False  # `cuda` is the toolkit in the image; otherwise the toolkit may be newer
+    constraints: tuple[StartConstraint, ...] = ()  # its known NVIDIA_REQUIRE_* variables
+    base: CudaVersion | None = None  # the nvidia/cuda version that it is built on; its variable CUDA_VERSION
+    branches: frozenset[int] = frozenset()  # older driver branches that its release notes list
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
-    compute: ComputeCapability | None = None
+    compute: ComputeCapability | None = None  # the lowest compute capability that it supports
     built_for: BuiltFor | None = None
-    of_command: bool = False
-    ptx: bool | None = None
-    platforms: tuple[str, ...] = ()
-    certain_platforms: bool = False
-    memory_mib: int | None = None
-    certain: bool = False
-    cuda_origin: Message = _NO_TEXT
-    compute_origin: Message = _NO_TEXT
+    of_command: bool = False  # only its command has GPU code
+    ptx: bool | None = None  # whether it has PTX for newer GPUs, if nothing else is known of its code
+    platforms: tuple[str, ...] = ()  # all of them, such as `linux/amd64`
+    certain_platforms: bool = False  # they may cause a denial
+    memory_mib: int | None = None  # MiB that its programs need on one GPU
+    certain: bool = False  # it may cause a denial
+    cuda_origin: Message = _NO_TEXT  # the source of `cuda`
+    compute_origin: Message = _NO_TEXT  # the source of `compute`
 
 
 NOTHING_KNOWN: Final = ImageFacts()
@@ -195,21 +175,14 @@ _COMPAT: Final = {
 
 @dataclass(frozen=True, slots=True)
 class ImageCase:
-    """The facts about the images of a row, or about some versions of it.
+    """The facts about the images of a row, or about some versions. Other fields are as in ImageFacts."""
 
-    cuda: what the programs need, or None if the match contains it or it is unknown; no_cuda: there is no
-    CUDA program. at_least: it may also be newer. base: the version of nvidia/cuda that the image is built
-    on, or `cuda` for its own. require: its NVIDIA_REQUIRE_* variables, or None if they are unknown. optional:
-    its programs run without a GPU, too, so that what they need of one denies nothing. The rest is as in
-    ImageFacts.
-    """
-
-    versions: str | None = None
-    cuda: CudaVersion | None = None
+    versions: str | None = None  # None: all
+    cuda: CudaVersion | None = None  # None: unknown, or the match contains it
     no_cuda: bool = False
-    at_least: bool = False
-    base: str = ""
-    require: tuple[tuple[str, str], ...] | None = None
+    at_least: bool = False  # the toolkit may be newer than `cuda`
+    base: str = ""  # the version of nvidia/cuda that the image is built on; `cuda`: its own
+    require: tuple[tuple[str, str], ...] | None = None  # its NVIDIA_REQUIRE_* variables; None: unknown
     branches: frozenset[int] = frozenset()
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     compute: ComputeCapability | None = None
@@ -217,7 +190,7 @@ class ImageCase:
     ptx: bool | None = None
     of_command: bool = False
     accelerator: str = ""
-    optional: bool = False
+    optional: bool = False  # its programs also run without a GPU, so these facts deny nothing
     platforms: tuple[str, ...] = ()
     memory_mib: int | None = None
     source: str = ""
@@ -226,35 +199,28 @@ class ImageCase:
 
 @dataclass(frozen=True, slots=True)
 class ImageRow:
-    """A row of a cluster's catalogue. pattern: matches one of Image.spellings; exact: it is this text.
-
-    digest: of the images; of references with a digest, only this is compared.
-    """
+    """A row of a cluster's catalogue."""
 
     name: str
-    pattern: re.Pattern[str] | ImageRegex | None
+    pattern: re.Pattern[str] | ImageRegex | None  # matches one of Image.spellings
     cases: tuple[ImageCase, ...]
-    digest: str = ""
-    exact: str = ""
+    digest: str = ""  # of the image; a reference with a digest is compared with this only
+    exact: str = ""  # the reference, if the pattern is a plain text
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class FamilyRow:
-    """A built-in row. pattern: of the tag; of_name: of registry and repository. Compares by identity.
-
-    repositories: the ends of repository paths; the last component may be `*`, any one. references: canonical
-    ones. Without both, it is for any image. cases: the first that has the version is used.
-    """
+    """A built-in row; without repositories and references it is for any image. Compares by identity."""
 
     name: str
-    pattern: re.Pattern[str]
-    cases: tuple[ImageCase, ...]
-    repositories: tuple[str, ...] = ()
-    references: tuple[str, ...] = ()
-    of_name: bool = False
+    pattern: re.Pattern[str]  # of the tag
+    cases: tuple[ImageCase, ...]  # the first case with the version is used
+    repositories: tuple[str, ...] = ()  # the ends of repository paths; the last component may be `*`
+    references: tuple[str, ...] = ()  # canonical references
+    of_name: bool = False  # the pattern is of registry and repository instead of the tag
 
 
-# Cached images of a cluster, including some that change; a reference is at most 800 characters.
+# Cached images: those of a cluster, with some that change. A reference is at most 800 characters.
 _CACHE_ENTRIES: Final = 4096
 _MAX_LENGTH: Final = 800
 # Steps to look up an image: for the built-in rows, and for each row of the cluster with a glob or a regex.
@@ -264,9 +230,12 @@ _STEPS_OF_REGEX: Final = 50
 
 
 class ImageCatalog:
-    """The rows of a cluster, by digest, by exact reference, then in order; then the built-in ones. Immutable.
+    """The image rows of a cluster, then the built-in rows. Immutable.
 
-    find: `look_up` with a cache. steps: what a look-up takes, see Budget.
+    A cluster's rows are searched by digest, then by exact reference, then in order.
+
+    find: `look_up` with a cache.
+    steps: the steps of a look-up, see Budget.
     """
 
     __slots__ = (
@@ -308,25 +277,25 @@ class ImageCatalog:
         )
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
-        """Return a catalogue with other rows of a cluster before these."""
+        """Return a catalogue with further rows before the rows of the cluster."""
         return ImageCatalog((*rows, *self.rows), self.families)
 
     def look_up(self, reference: str) -> ImageFacts:
         """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches.
 
-        Facts that a row of the cluster does not state are those of the built-in row.
+        A row of the cluster that does not state a fact has the fact of the built-in row.
         """
         image = parse_image(reference)
         if image is None:
             return NOTHING_KNOWN
-        found = self._of_digest(image) if image.digest and self._digests else None
-        if found is None and (self._texts or self._patterns):
-            found = self._of_cluster(image)
+        of_row = self._of_digest(image) if image.digest and self._digests else None
+        if of_row is None and (self._texts or self._patterns):
+            of_row = self._of_cluster(image)
         family = self._of_family(image) or NOTHING_KNOWN
         if family.certain_platforms and image.registry != DEFAULT_REGISTRY:
-            # A copy may be built for other platforms; those of the built-in rows are of Docker Hub.
+            # The built-in rows state the platforms on Docker Hub; a copy may be built for others.
             family = family._replace(certain_platforms=False)
-        return family if found is None else _completed(*found, family)
+        return family if of_row is None else _completed(*of_row, family)
 
     def _of_digest(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
         rows: list[ImageRow] = []
@@ -335,9 +304,9 @@ class ImageCatalog:
         return _of_rows(rows, image) if rows else None
 
     def _of_cluster(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
-        """Return the facts and the case of the row that matches, except one for another digest."""
+        """Return the facts and the case of the first row that matches and is not for another digest."""
         spellings = image.spellings
-        exact = (self._texts[each] for each in spellings if each in self._texts)
+        exact = (self._texts[spelling] for spelling in spellings if spelling in self._texts)
         for rows in exact:
             if not (rows[0].digest and image.digest):
                 return _of_rows(rows, image)
@@ -355,20 +324,20 @@ class ImageCatalog:
         parent, _, name = path.rpartition("/")
         for rows, end_of in ((self._names.get(name), path), (self._names.get(_ANY), parent)):
             for end, row in rows or ():
-                if end_of.endswith(end) and (found := _match(row, tag, image)):
-                    return found
+                if end_of.endswith(end) and (facts := _match(row, tag, image)):
+                    return facts
         if newest := self._references.get(f"{image.name}:{tag}"):
             return _facts(newest.name, newest.cases[0], image)
         for row in self._any:
-            if found := _match(row, image.name if row.of_name else tag, image):
-                return found
+            if facts := _match(row, image.name if row.of_name else tag, image):
+                return facts
         return None
 
 
 def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
-    """Return the facts of an image after it is built again with another CUDA version.
+    """Return the facts of an image after it is rebuilt with another CUDA version.
 
-    Its NVIDIA_REQUIRE_CUDA is that of nvidia/cuda if it had one. What its programs require in addition stays.
+    Its NVIDIA_REQUIRE_CUDA, if any, becomes the value of nvidia/cuda. Other requirements stay.
     """
     return image._replace(
         no_cuda=False,
@@ -525,11 +494,11 @@ def _base(case: ImageCase, cuda: CudaVersion | None, groups: Mapping[str, str | 
 
 @lru_cache(maxsize=256)  # versions in image tags
 def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
-    """Return NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
+    """Return the NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
     texts: defaultdict[str, list[RequireText]] = defaultdict(list)
     for fact in require_of_nvidia_cuda(base):
         texts[fact.architecture].append(fact)
-    found = {
+    by_architecture = {
         architecture: StartConstraint(
             tuple(constraint_of_image(REQUIRE_CUDA, fact.text) for fact in facts),
             architecture=architecture,
@@ -543,9 +512,11 @@ def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
         )
         for architecture, facts in texts.items()
     }
-    if len({(each.builds, each.certain) for each in found.values()}) == 1:  # the same for every architecture
-        return (next(iter(found.values()))._replace(architecture=""),)
-    return tuple(found.values())
+    if (
+        len({(constraint.builds, constraint.certain) for constraint in by_architecture.values()}) == 1
+    ):  # the same for every architecture
+        return (next(iter(by_architecture.values()))._replace(architecture=""),)
+    return tuple(by_architecture.values())
 
 
 def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
@@ -561,8 +532,8 @@ def _written(case: ImageCase, image: Image) -> tuple[StartConstraint, ...]:
 
 
 def _add_platform(rows: list[ImageRow], row: ImageRow) -> None:
-    """Add a row about the same image: the first counts, and others of its ConfigMap for other platforms."""
-    known = {platform for each in rows for platform in each.cases[0].platforms}
+    """Add a row about the same image if it is the first, or of its ConfigMap and for other platforms."""
+    known = {platform for other in rows for platform in other.cases[0].platforms}
     platforms = row.cases[0].platforms
     first = rows[0] if rows else row
     of_first = known and platforms and (row.name, row.digest) == (first.name, first.digest)
@@ -572,51 +543,51 @@ def _add_platform(rows: list[ImageRow], row: ImageRow) -> None:
 
 def _of_rows(rows: list[ImageRow], image: Image) -> tuple[ImageFacts, ImageCase]:
     """Return the facts of the rows about one image, and the case of the first."""
-    found = _of_platforms([_facts(row.name, row.cases[0], image) for row in rows])
-    return found, rows[0].cases[0]
+    facts = _of_platforms([_facts(row.name, row.cases[0], image) for row in rows])
+    return facts, rows[0].cases[0]
 
 
-def _completed(found: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageFacts:
-    """Return facts of a cluster's row with those of the built-in row that the case does not state.
+def _completed(facts: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageFacts:
+    """Return the facts of a cluster's row, completed with the built-in row.
 
-    A built-in row with another CUDA version is about another image of this name.
+    A built-in row with another CUDA version is about another image of this name, and is ignored.
     """
-    if family is NOTHING_KNOWN or (found.cuda and family.cuda and found.cuda != family.cuda):
-        return found
+    if family is NOTHING_KNOWN or (facts.cuda and family.cuda and facts.cuda != family.cuda):
+        return facts
     changes: dict[str, Any] = {"branches": family.branches}
-    if found.cuda is None:
+    if facts.cuda is None:
         names = ("cuda", "exact", "no_cuda", "cuda_origin", "certain")
         changes |= {name: getattr(family, name) for name in names}
     if case.require is None:
         changes |= {"constraints": family.constraints, "base": family.base}
-    if found.cuda_compat is CompatLibraries.UNKNOWN:
+    if facts.cuda_compat is CompatLibraries.UNKNOWN:
         changes["cuda_compat"] = family.cuda_compat
-    if found.compute is None and family.certain:
+    if facts.compute is None and family.certain:
         changes |= {"compute": family.compute, "compute_origin": family.compute_origin}
-    if found.built_for is None:
+    if facts.built_for is None:
         changes["built_for"] = family.built_for
-    if not found.platforms:
+    if not facts.platforms:
         changes |= {"platforms": family.platforms, "certain_platforms": family.certain_platforms}
-    return found._replace(**changes)
+    return facts._replace(**changes)
 
 
-def _of_platforms(found: list[ImageFacts]) -> ImageFacts:
-    """Return the facts of an image from those of its platforms; the first has all but the constraints."""
-    if len(found) == 1:
-        return found[0]
+def _of_platforms(of_each: list[ImageFacts]) -> ImageFacts:
+    """Return the facts of an image from the facts of its platforms; only constraints differ by platform."""
+    if len(of_each) == 1:
+        return of_each[0]
     constraints = [
         constraint._replace(architecture=platform.partition("/")[2])
-        for facts in found
+        for facts in of_each
         for platform in facts.platforms or ("",)
         for constraint in facts.constraints
     ]
-    platforms = tuple(dict.fromkeys(platform for facts in found for platform in facts.platforms))
-    return found[0]._replace(constraints=tuple(constraints), platforms=platforms)
+    platforms = tuple(dict.fromkeys(platform for facts in of_each for platform in facts.platforms))
+    return of_each[0]._replace(constraints=tuple(constraints), platforms=platforms)
 
 
-def _require_origin(what: Message, variable: str, text: str) -> Message:
+def _require_origin(subject: Message, variable: str, text: str) -> Message:
     shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
-    return Message("{what} has {variable} `{shown}`", what=what, variable=variable, shown=shown)
+    return Message("{what} has {variable} `{shown}`", what=subject, variable=variable, shown=shown)
 
 
 def _cuda_origin(
@@ -627,9 +598,9 @@ def _cuda_origin(
     exact: bool,
     has_family: bool,
 ) -> Message:
-    """Return the sentence that explains where the version comes from.
+    """Return the source of the version as a message.
 
-    has_family: the row is for a family of images; otherwise the reference is all that is known.
+    has_family: the row is for a family of images; otherwise only the reference is known.
     """
     groups = match.groupdict() if match else {}
     group = next((name for name in ("cuda", "major") if groups.get(name)), None)
@@ -642,12 +613,12 @@ def _cuda_origin(
     before = match.string[: match.start(group)]
     if "/" not in match.string or ":" in before.rpartition("/")[2]:
         tag = image.effective_tag
-        what = Message("image tag `{tag}`", tag=tag)
+        subject = Message("image tag `{tag}`", tag=tag)
     else:
         name = image.familiar_name
-        what = Message("image name `{name}`", name=name)
+        subject = Message("image name `{name}`", name=name)
     words = _VERSION_OF if has_family else _VERSION_OF_UNKNOWN_BASE
-    return words.having(what=what, cuda=written)
+    return words.having(what=subject, cuda=written)
 
 
 # Classes that include Unicode in the other engine, in ASCII: they compile in a hundredth of the time.
@@ -702,13 +673,13 @@ class ImageRegex:
 
 
 def _in_ascii(source: str) -> str:
-    """Return an expression in which letters, digits and spaces are ASCII classes, as with re.ASCII."""
+    """Return an expression with ASCII classes for letters, digits and spaces, as with re.ASCII."""
     return "".join(map(_part_in_ascii, _PART.findall(source)))
 
 
 def _part_in_ascii(part: str) -> str:
     if part.startswith("["):
-        return _ESCAPED.sub(lambda found: _ASCII.get(found[0], found[0]), part)
+        return _ESCAPED.sub(lambda match: _ASCII.get(match[0], match[0]), part)
     if letters := _ASCII.get(part.lower()):
         return f"[{letters}]" if part.islower() else f"[^{letters}]"
     return part

@@ -41,7 +41,7 @@ _MAX_SHOWN: Final = 80  # characters of a user's text in a message
 # into labels.
 STEPS_OF_CONDITION: Final = 200
 _STEPS_OF_VARIABLE: Final = 500
-# What the constraint of an image remembers: on which kinds of nodes it holds, and its groups by brand.
+# Cached results of an image's constraint: whether a kind of node satisfies it, and its groups by brand.
 _MOST_ANSWERS: Final = 256
 _MOST_BRANDS: Final = 32
 
@@ -51,32 +51,28 @@ _NO_MINOR: Final = 10**9  # above the minor version of any driver
 Numbers = tuple[int, ...]  # of a version, without trailing zeros: 12.0 and 12 are the same
 
 _COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
-    "=": lambda found, required: found == required,
-    "!=": lambda found, required: found != required,
-    "<": lambda found, required: found < required,
-    "<=": lambda found, required: found <= required,
-    ">": lambda found, required: found > required,
-    ">=": lambda found, required: found >= required,
+    "=": lambda actual, required: actual == required,
+    "!=": lambda actual, required: actual != required,
+    "<": lambda actual, required: actual < required,
+    "<=": lambda actual, required: actual <= required,
+    ">": lambda actual, required: actual > required,
+    ">=": lambda actual, required: actual >= required,
 }
 
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """The properties of a node; None is unknown. driver: as in 535.104.05.
-
-    branch: the driver branch, 535, if no more of the driver is known. brands: as NVML prints it, one or the
-    other of these; empty is unknown. architecture: as in kubernetes.io/arch, or empty if unknown.
-    """
+    """The properties of a node; None: unknown."""
 
     cuda: tuple[int, int] | None = None
-    driver: str | None = None
+    driver: str | None = None  # such as 535.104.05
     arch: tuple[int, int] | None = None
-    brands: tuple[str, ...] = ()
-    branch: int | None = None
-    architecture: str = ""
+    brands: tuple[str, ...] = ()  # NVML prints one of these names; empty: unknown
+    branch: int | None = None  # the driver branch, such as 535, if the full version is unknown
+    architecture: str = ""  # as in kubernetes.io/arch; empty: unknown
 
     def numbers(self, name: str) -> tuple[Numbers, ...]:
-        """Return a version of the node as comparable numbers: none if it is unknown, or its bounds."""
+        """Return a version of the node as comparable numbers, or its two bounds; empty if it is unknown."""
         if name == "driver":
             driver = _driver(self.driver) if self.driver else None
             if driver is not None:
@@ -94,12 +90,12 @@ def _driver(text: str) -> Numbers | None:
 
 @dataclass(frozen=True, slots=True)
 class Factor:
-    """One condition. numbers: the required version; None for a brand, which is a string."""
+    """One condition on a property."""
 
     name: str
     operator: str
     text: str
-    numbers: Numbers | None
+    numbers: Numbers | None  # the required version; None for a brand, which is a string
 
     def admits(self, brand: str) -> bool:
         """Return whether a GPU of a brand satisfies it; only for a condition on the brand."""
@@ -130,11 +126,12 @@ class Constraint:
     """One variable: the groups are ORed, the factors of a group ANDed. Without groups it requires nothing.
 
     minimum: the CUDA version below which no node satisfies it; None if there is none.
-    native: the CUDA version that the image was built with, as far as the variable shows: the minimum, or if
-    a group has only brand and driver (for which NVIDIA's images contain cuda-compat), the bound of the first
-    group that has one.
-    problem: why the variable is invalid, or None. factors: of all groups, each once. by_brand, answer: its
-    `of_brand` and `holds` with caches, if it is of a known image and not of a pod.
+    native: the CUDA version that the image was built with, as far as the variable shows. That is the minimum;
+        if a group has only brand and driver (for which NVIDIA's images contain cuda-compat), it is the first
+        lower bound of a group.
+    problem: why the variable is invalid, or None.
+    factors: the different factors of all groups.
+    by_brand, answer: `of_brand` and `holds` with caches, for the variable of a known image.
     """
 
     variable: str
@@ -164,12 +161,12 @@ class Constraint:
 
     @property
     def conditions(self) -> int:
-        """The number of conditions that are compared with nodes; of those that brands share, one."""
+        """The number of conditions that are compared with nodes; brands share equal ones."""
         return sum(len(group) for brand in (None, "") for group in self.of_brand(brand))
 
     @property
     def concerns_driver(self) -> bool:
-        """Whether it says which drivers are admitted: only then it replaces a comparison of versions."""
+        """Whether it states the admitted drivers: only then it replaces a comparison of versions."""
         return any(factor.name in {"cuda", "driver"} for factor in self.factors)
 
     @property
@@ -184,22 +181,22 @@ def of_brand(groups: Iterable[Group], brand: str | None) -> tuple[Group, ...]:
     brand: empty for any brand; None for the groups without such a condition.
     """
     if brand is None:
-        return tuple([group for group in groups if not any(each.numbers is None for each in group)])
+        return tuple([group for group in groups if not any(factor.numbers is None for factor in group)])
     others: dict[Group, None] = {}
     for group in groups:
-        brands = [each for each in group if each.numbers is None]
-        if brands and (not brand or all(each.admits(brand) for each in brands)):
-            others[tuple([each for each in group if each.numbers is not None])] = None
+        brands = [factor for factor in group if factor.numbers is None]
+        if brands and (not brand or all(factor.admits(brand) for factor in brands)):
+            others[tuple([factor for factor in group if factor.numbers is not None])] = None
     return tuple(others)
 
 
 def held(groups: tuple[Group, ...], host: Host) -> bool | None:
-    """Return whether a node satisfies one of these groups, or there is none; None if it is unknown."""
+    """Return whether a node satisfies any of these groups, True without groups; None if it is unknown."""
     return _held(partial(of_brand, groups), host) if groups else True
 
 
 def _held(groups_of: Callable[[str | None], tuple[Group, ...]], host: Host) -> bool | None:
-    """Return whether a node satisfies one of some groups. groups_of: those of a brand, see `of_brand`."""
+    """Return whether a node satisfies any group. groups_of: returns the groups of a brand, see `of_brand`."""
     of_any = _any(_all(group, host) for group in groups_of(None))
     if of_any:
         return True
@@ -212,9 +209,9 @@ def _held(groups_of: Callable[[str | None], tuple[Group, ...]], host: Host) -> b
 
 
 def requirement_cost(variables: Mapping[str, str]) -> int:
-    """Return the steps for the NVIDIA_REQUIRE_* variables among these, which are linear in their conditions.
+    """Return the maximum steps for the NVIDIA_REQUIRE_* variables, linear in their unparsed conditions.
 
-    variables: names and values, with references expanded. Without parsing, so conditions may be fewer.
+    variables: names and values, with references expanded.
     """
     texts = [text for name, text in variables.items() if name.startswith(REQUIRE_PREFIX)]
     conditions = sum(1 + text.count(" ") + text.count(",") for text in texts)
@@ -242,11 +239,11 @@ def parse_constraint(variable: str, text: str) -> Constraint:
 
 @lru_cache(maxsize=1024)  # values of NVIDIA's images, which are a few hundred
 def constraint_of_image(variable: str, text: str) -> Constraint:
-    """Return the constraint of a known image, which remembers on which nodes it is satisfied."""
-    found = parse_constraint(variable, text)
-    by_brand = bounded_cache(partial(of_brand, found.groups), _MOST_BRANDS, _always)
+    """Return the constraint of a known image, which caches its results for nodes."""
+    constraint = parse_constraint(variable, text)
+    by_brand = bounded_cache(partial(of_brand, constraint.groups), _MOST_BRANDS, _always)
     answer = bounded_cache(partial(_held, by_brand), _MOST_ANSWERS, _always)
-    return replace(found, by_brand=by_brand, answer=answer)
+    return replace(constraint, by_brand=by_brand, answer=answer)
 
 
 def _always(_: object) -> bool:
@@ -315,13 +312,13 @@ def _all(group: Group, host: Host) -> bool | None:
 
 def _any(values: Iterable[bool | None]) -> bool | None:
     """Return the OR of three-valued operands: True if any is True, else None if any is None."""
-    found = set(values)
-    return True if True in found else None if None in found else False
+    present = set(values)
+    return True if True in present else None if None in present else False
 
 
 def _same(values: Sequence[bool | None]) -> bool | None:
-    """Return the value that all of these are, or None."""
-    return values[0] if values and all(each is values[0] for each in values) else None
+    """Return the common value, or None if the values differ."""
+    return values[0] if values and all(value is values[0] for value in values) else None
 
 
 def _malformed(variable: str, text: str) -> Constraint:

@@ -1,9 +1,9 @@
 """GPU requirements of a container: CUDA version, NVIDIA_REQUIRE_*, compute capability, and their certainty.
 
-What is unknown stays unknown and requires nothing. Of each fact the first known source wins: annotations of
-the pod, variables of the container, the image catalogues of the cluster, the built-in one. What an image
-requires to be started (NVIDIA_REQUIRE_*) and what its programs need can differ: both are kept.
-Requirements do not hold the name of the container, so that equal containers share them; messages add it.
+An unknown fact requires nothing. Sources of a fact, in order of precedence: annotations of the pod, variables
+of the container, the image catalogues of the cluster, the built-in catalogue. What an image requires to be
+started (NVIDIA_REQUIRE_*) and what its programs need can differ: both are kept. Requirements do not contain
+the name of the container, so that equal containers share them; messages add it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import Budget, bounded_cache
 from rules.text.i18n import Message
 
-# Annotations of a pod; one with the suffix `.CONTAINER` is for that container and takes precedence.
+# Annotations of a pod. An annotation with the suffix `.CONTAINER` takes precedence for that container.
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
 MIN_COMPUTE_ANNOTATION: Final = "gpugate.dev/min-compute-capability"
 CUDA_COMPAT_ANNOTATION: Final = "gpugate.dev/cuda-compat"
@@ -64,85 +64,72 @@ ANNOTATIONS: Final = (
 # The variable of NVIDIA's images, which users repeat in pods.
 CUDA_VERSION_VARIABLE: Final = "CUDA_VERSION"
 
-ANNOTATION: Final = "annotation"  # CudaRequirement.found
+ANNOTATION: Final = "annotation"  # CudaRequirement.source
 
 T = TypeVar("T")
 
 _COMPAT: Final = {"true": CompatLibraries.LOADER_PATH, "false": CompatLibraries.NONE}
 _MAX_SHOWN: Final = 80  # characters of a user's text in a message
-_NO_WAY_OUT: Final = Message()
+_NO_REMEDY: Final = Message()
 _NO_ORIGIN: Final = Message()
 _OLDER_CUDA: Final = Message("use an image with an older CUDA")
 _IN_ANNOTATION: Final = Message("annotation {name}", name=CUDA_VERSION_ANNOTATION)
 _IN_VARIABLE: Final = Message("variable {name}", name=CUDA_VERSION_VARIABLE)
 _CUDA: Final = "cuda"
 _LINUX: Final = "linux"
-# Architectures of older programs, and of the nodes that run them, too.
+# Architectures of 32-bit programs, and the 64-bit architectures whose nodes also run them.
 # Source: platformVector of https://github.com/containerd/platforms/blob/main/compare.go
 _RUN_BY: Final = {"386": "amd64", "arm": "arm64"}
 _Pairs = tuple[tuple[str, str], ...]
-# Requirements that are remembered, and characters of the facts of one; 8 KB each at most.
+# Cached requirements, and the maximum characters of the facts of one; 8 KB each at most.
 _REMEMBERED: Final = 1024
 _LONGEST: Final = 4096
-# Steps to read the facts of a container; for what it requires, which is compared with some dozen kinds of
-# nodes; and for a condition of an image's own NVIDIA_REQUIRE_*, of which the comparisons are remembered.
+# Steps to read the facts of a container, to compare its requirements with some dozen kinds of nodes, and for
+# a condition of an image's own NVIDIA_REQUIRE_*, whose comparisons are cached.
 _STEPS_OF_FACTS: Final = 100
 _STEPS_OF_REQUIREMENTS: Final = 1000
 _STEPS_OF_IMAGE_CONDITION: Final = 20
 
 
 class ContainerFacts(NamedTuple):
-    """Everything in a container that its GPU requirements depend on; equal facts have equal requirements.
-
-    words: command and args, empty if they name no flag and no variable is known. known, unknown: the
-    variables that say something or are referred to, with values if these are known. annotations: those for
-    this container, by their names without its suffix. several, runtime_class: as in GpuRequirements. idle:
-    its command runs no GPU code.
-    """
+    """Everything in a container that its GPU requirements depend on; equal facts have equal requirements."""
 
     image: str
-    words: tuple[str, ...] = ()
+    words: tuple[str, ...] = ()  # command and args; empty if they name no flag and no variable is known
+    # Relevant variables: with a known value, and without.
     known: _Pairs = ()
     unknown: tuple[str, ...] = ()
-    annotations: _Pairs = ()
-    several: str = ""
-    runtime_class: str = ""
-    idle: bool = False
+    annotations: _Pairs = ()  # for this container, by their names without its suffix
+    several: str = ""  # as in GpuRequirements
+    runtime_class: str = ""  # as in GpuRequirements
+    idle: bool = False  # its command runs no GPU code
 
 
 class CudaRequirement(NamedTuple):
-    """The lowest CUDA version that the driver must support.
-
-    exact: this is the toolkit in the image, else that may be newer. certain: it may cause a denial.
-    found: the source, for counting: `annotation`, a variable, or a catalogue row.
-    """
+    """The lowest CUDA version that the driver must support."""
 
     version: CudaVersion
-    exact: bool
-    certain: bool
-    found: str
+    exact: bool  # the image contains this toolkit; otherwise it may contain a newer one
+    certain: bool  # it may cause a denial
+    source: str  # for counting: `annotation`, a variable, or a catalogue row
     origin: Message
 
 
 class ComputeRequirement(NamedTuple):
-    """The lowest compute capability that the container runs on.
-
-    asked: the pod itself requires it, by annotation or flag; otherwise its image does. way_out: what to do
-    other than to take a newer GPU, or empty.
-    """
+    """The lowest compute capability that the container runs on."""
 
     minimum: ComputeCapability
     certain: bool
     origin: Message
-    asked: bool = False
-    way_out: Message = _NO_WAY_OUT
+    by_pod: bool = False  # the pod requires it, by annotation or flag; otherwise its image does
+    remedy: Message = _NO_REMEDY  # an alternative to a newer GPU, or empty
 
 
 class FlagRefusal(NamedTuple):
-    """A flag value with which the program for CUDA does not start, on whatever GPU."""
+    """A flag value with which the program for CUDA starts on no GPU."""
 
     reason: Message
-    way_out: Message
+    remedy: Message
     certain: bool
 
 
@@ -163,53 +150,45 @@ class PlatformRequirement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class GpuRequirements:
-    """Everything that a container requires of a node; the node must satisfy all of it.
+    """Everything that a container requires of a node; the node must satisfy all of it."""
 
-    cuda: what its programs need; no_cuda: they are known to need none. accelerator: what the image is
-    certainly built for, a key of `images` in facts/gpu_resources.yaml, or empty. constraints: its
-    NVIDIA_REQUIRE_* variables, which take precedence over the comparison with `cuda`: NVIDIA's images list in
-    them the older drivers that are supported through cuda-compat. branches: as in ImageFacts. platforms: None
-    if they are unknown. several: the resource of which the container requests more than one, if those may be
-    replicas of one GPU. runtime_class: the pod's RuntimeClass, if it sets the mode of the container runtime.
-    declared: the annotations and variables of the pod that replace what is known of the image.
-    problems: what is written and cannot be parsed. parallelism: how many GPUs its programs need; not
-    compared, as no node depends on it. steps, evaluation_steps: what it takes to read them, and to evaluate
-    them on nodes; see Budget.
-    """
-
-    cuda: CudaRequirement | None = None
-    no_cuda: bool = False
-    accelerator: str = ""
+    cuda: CudaRequirement | None = None  # of its programs
+    no_cuda: bool = False  # its programs are known to need no CUDA
+    accelerator: str = ""  # that the image is certainly built for: a key of `images` in gpu_resources.yaml
+    # NVIDIA_REQUIRE_* variables. They take precedence over a comparison with `cuda`: in them, NVIDIA's images
+    # list older drivers that are supported through cuda-compat.
     constraints: tuple[StartConstraint, ...] = ()
-    branches: frozenset[int] = frozenset()
+    branches: frozenset[int] = frozenset()  # as in ImageFacts
     compute: tuple[ComputeRequirement, ...] = ()
     refused: tuple[FlagRefusal, ...] = ()
     built_for: BuiltFor | None = None
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
-    platforms: PlatformRequirement | None = None
+    platforms: PlatformRequirement | None = None  # None: unknown
     memory: MemoryRequirement | None = None
-    several: str = ""
-    runtime_class: str = ""
-    declared: tuple[str, ...] = ()
-    problems: tuple[Message, ...] = ()
-    parallelism: tuple[Parallelism, ...] = field(default=(), compare=False)  # of no node
+    several: str = ""  # a resource of which it requests several, if these may be replicas of one GPU
+    runtime_class: str = ""  # the pod's RuntimeClass, if it sets the mode of the container runtime
+    declared: tuple[str, ...] = ()  # annotations and variables of the pod that replace facts of the image
+    problems: tuple[Message, ...] = ()  # annotations and variables that cannot be parsed
+    parallelism: tuple[Parallelism, ...] = field(
+        default=(), compare=False
+    )  # GPUs of its programs, on all nodes
+    # Steps of a Budget: to read the requirements, and to evaluate them on nodes.
     steps: int = field(default=0, compare=False)
     evaluation_steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
-    # The constraints that say which drivers are admitted.
     driver_constraints: tuple[StartConstraint, ...] = field(init=False, repr=False, compare=False)
 
     @property
     def cuda_unknown(self) -> bool:
-        """Whether nothing says which CUDA version the container needs."""
+        """Whether the CUDA version that the container needs is unknown."""
         return not (self.cuda or self.no_cuda or self.constraints)
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
         others = self.platforms, self.memory, self.several, self.runtime_class
         object.__setattr__(self, "_hash", hash((*members, *others)))
-        of_driver = tuple([each for each in self.constraints if each.concerns_driver])
+        of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
         object.__setattr__(self, "driver_constraints", of_driver)
 
     def __hash__(self) -> int:
@@ -219,15 +198,17 @@ class GpuRequirements:
     def length(self) -> int:
         """The number of characters in it that the author of a pod wrote."""
         written = [self.cuda.origin.en if self.cuda else ""]
-        written += [text for each in self.constraints for text in (each.variable, each.text)]
+        written += [
+            text for constraint in self.constraints for text in (constraint.variable, constraint.text)
+        ]
         return sum(map(len, written))
 
     def without_origins(self) -> GpuRequirements:
-        """Return what decides about nodes, without where it is from: equal for images that need the same."""
+        """Return the requirements without their origins: equal for images that need the same."""
         return replace(
             self,
             cuda=self.cuda and self.cuda._replace(origin=_NO_ORIGIN),
-            compute=tuple([each._replace(origin=_NO_ORIGIN) for each in self.compute]),
+            compute=tuple([requirement._replace(origin=_NO_ORIGIN) for requirement in self.compute]),
             platforms=self.platforms and self.platforms._replace(origin=_NO_ORIGIN),
             memory=self.memory and self.memory._replace(origin=_NO_ORIGIN),
         )
@@ -235,39 +216,42 @@ class GpuRequirements:
     def admits(self, host: Host) -> bool | None:
         """Return whether the image's own NVIDIA_REQUIRE_* admit a driver; None if that is unknown.
 
-        False if it has none that concern drivers: then it says nothing of older ones.
+        False if no variable concerns drivers: then the image states nothing about older ones.
         """
-        found = {each.holds(host) for each in self.driver_constraints if not each.declared}
-        return False if False in found or not found else None if None in found else True
+        admitted = {
+            constraint.holds(host) for constraint in self.driver_constraints if not constraint.declared
+        }
+        return False if False in admitted or not admitted else None if None in admitted else True
 
 
 class ObjectRequirements:
     """The GPU requirements of the containers of one object, read within one budget.
 
-    Equal containers are read once. find: `requirements_of` for a catalogue.
+    Equal containers are read once.
+
+    find: `requirements_of` for a catalogue.
     """
 
-    __slots__ = ("_budget", "_find", "_found")
+    __slots__ = ("_budget", "_find", "_known")
 
     def __init__(self, find: Callable[[ContainerFacts], GpuRequirements]) -> None:
         self._find = find
         self._budget = Budget()
-        self._found: dict[ContainerFacts, GpuRequirements] = {}
+        self._known: dict[ContainerFacts, GpuRequirements] = {}
 
     def of(
         self, container: Container, annotations: Mapping[str, str], runtime_class: object = None
     ) -> GpuRequirements:
-        """Return those of a container of a pod with these annotations and this RuntimeClass.
+        """Return the requirements of a container in a pod with these annotations and this RuntimeClass.
 
-        Raises OverBudgetError. Whether it raises depends on the object only, not on what `find` remembers of
-        others.
+        Raises OverBudgetError. That depends on the object only, not on what `find` has cached.
         """
         facts = container_facts(container, annotations, self._budget, runtime_class)
-        found = self._found.get(facts)
-        if found is None:
-            found = self._found[facts] = self._find(facts)
-            self._budget.spend(found.steps)
-        return found
+        requirements = self._known.get(facts)
+        if requirements is None:
+            requirements = self._known[facts] = self._find(facts)
+            self._budget.spend(requirements.steps)
+        return requirements
 
 
 def container_facts(
@@ -282,18 +266,18 @@ def container_facts(
     """
     words = (*container.strings("command"), *container.strings("args"))
     known, unknown = _variables(container, words, budget or Budget())
-    said = tuple(_annotations_for(container.name, annotations)) if annotations else ()
+    relevant = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if words and (known or _says_something(" ".join(words))) else ()
+    kept = words if words and (known or _is_relevant(" ".join(words))) else ()
     sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
     several = _several(container)
     return ContainerFacts(
-        container.image, kept, known, unknown, said, several, str(sets_mode), is_idle(words)
+        container.image, kept, known, unknown, relevant, several, str(sets_mode), is_idle(words)
     )
 
 
 def _several(container: Container) -> str:
-    """Return the resource of which a container requests more than one, if those may be replicas of a GPU."""
+    """Return a resource of which a container requests several, if these may be replicas of one GPU."""
     for name in _shared_resources():
         if name in container.names:
             try:
@@ -306,7 +290,7 @@ def _several(container: Container) -> str:
 
 @cache
 def _shared_resources() -> tuple[str, ...]:
-    """Return the resources of which the devices of a node may be replicas of its GPUs."""
+    """Return the resources whose devices may be replicas of a node's GPUs."""
     return tuple(read_table("labels")["sharedResources"])
 
 
@@ -316,7 +300,7 @@ def _runtime_classes() -> tuple[str, ...]:
     return tuple(row["name"] for row in read_table("runtime_modes")["runtimeClasses"])
 
 
-def _says_something(line: str) -> bool:
+def _is_relevant(line: str) -> bool:
     """Return whether a command line may require something of GPUs, alone or with its variables."""
     return "$(" in line or framework_flags.names_a_flag(line) or may_need(line)
 
@@ -326,18 +310,18 @@ def requirements_reader(
 ) -> Callable[[ContainerFacts], GpuRequirements]:
     """Return `requirements_of` for a catalogue of images, with a bounded cache.
 
-    image_cuda: the CUDA version that all images are rebuilt with whose version is known.
+    image_cuda: the CUDA version with which all images of a known version are rebuilt.
     """
 
     def read(facts: ContainerFacts) -> GpuRequirements:
-        found = requirements_of(facts, catalog)
-        return _rebuilt(facts, catalog, image_cuda) if image_cuda and found.cuda else found
+        requirements = requirements_of(facts, catalog)
+        return _rebuilt(facts, catalog, image_cuda) if image_cuda and requirements.cuda else requirements
 
     return bounded_cache(read, _REMEMBERED, _is_short)
 
 
 def _rebuilt(facts: ContainerFacts, catalog: ImageCatalog, cuda: CudaVersion) -> GpuRequirements:
-    """Return the requirements of a container whose image, and what declares its version, has another one."""
+    """Return the requirements of a container whose image is rebuilt with another CUDA version."""
     changed = facts._replace(
         known=tuple(pair for pair in facts.known if pair[0] != CUDA_VERSION_VARIABLE),
         annotations=tuple(pair for pair in facts.annotations if pair[0] != CUDA_VERSION_ANNOTATION),
@@ -360,7 +344,7 @@ def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator
 def _variables(
     container: Container, words: tuple[str, ...], budget: Budget
 ) -> tuple[_Pairs, tuple[str, ...]]:
-    """Return the variables that say something, and those that the words or such a variable refer to."""
+    """Return the relevant variables, and those that the words or a relevant variable refer to."""
     names, relevant = container.variables, _relevant_variables()
     referring = "$" in "".join(words)
     if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
@@ -376,7 +360,7 @@ def _variables(
 
 @cache
 def _relevant_variables() -> frozenset[str]:
-    """Return the variables that say something, except those that begin with REQUIRE_PREFIX."""
+    """Return the relevant variables, except those that begin with REQUIRE_PREFIX."""
     flags = framework_flags.variables() | parallelism_variables()
     return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
 
@@ -387,28 +371,28 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
 
 
 def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequirements:
-    """Return the GPU requirements of a container and its image. steps: of finding the image."""
+    """Return the GPU requirements of a container and its image. steps: to find the image."""
     env = Environment(dict(facts.known), frozenset(facts.unknown))
     budget, conditions = Budget(), requirement_cost(env.known)
     budget.spend(_STEPS_OF_FACTS + steps + conditions)
-    said = _Annotations(facts.annotations)
-    annotated = _cuda_of_annotation(said)
+    annotations = _Annotations(facts.annotations)
+    annotated = _cuda_of_annotation(annotations)
     declared = annotated or _cuda_of_variable(env)
-    compat = said.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
+    compat = annotations.read(CUDA_COMPAT_ANNOTATION, _COMPAT.get, "true")
     if declared and declared.version != image.cuda:
         image = image._replace(no_cuda=False, accelerator="", branches=frozenset())
         if annotated:  # then it is another image; a variable of the pod does not change what the image has
             image = image._replace(constraints=(), base=None)
             image = image._replace(platforms=()) if image.cuda else image
     own, problems = _constraints(env, image)
-    of_image = _STEPS_OF_IMAGE_CONDITION * sum(each.conditions for each in own)
+    of_image = _STEPS_OF_IMAGE_CONDITION * sum(constraint.conditions for constraint in own)
     toolkit = declared or _cuda_of_image(image)
     cuda = toolkit or _cuda_of_constraints(own)
     compiles = None if image.of_command and facts.idle else toolkit
     line = _command_line(facts, env, budget)
     flags = framework_flags.flag_requirements(facts.image, line) if line else ()
     compute = (
-        *_compute_of_annotation(said),
+        *_compute_of_annotation(annotations),
         *_compute_of_image(image),
         *_compute_of_toolkit(compiles),
         *_compute_of_flags(flags),
@@ -418,9 +402,11 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         replacing.append(CUDA_COMPAT_ANNOTATION)
     if facts.known or facts.unknown:
         written = env.known.keys() | env.unknown
-        replacing += [each.variable for each in image.constraints if each.variable in written]
+        replacing += [
+            constraint.variable for constraint in image.constraints if constraint.variable in written
+        ]
     platforms = _platforms_of_image(image)
-    memory = _memory_of_annotation(said) or _memory_of_image(image)
+    memory = _memory_of_annotation(annotations) or _memory_of_image(image)
     needed = parallelism(facts.image, line) if line else ()
     of_nodes = _STEPS_OF_REQUIREMENTS if cuda or own or compute or platforms or memory else 0
     budget.spend(of_image + of_nodes)
@@ -439,7 +425,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         several=facts.several,
         runtime_class=facts.runtime_class,
         declared=tuple(replacing),
-        problems=(*said.problems, *problems),
+        problems=(*annotations.problems, *problems),
         parallelism=needed,
         steps=budget.spent,
         evaluation_steps=_STEPS_OF_FACTS + conditions + of_image + of_nodes,
@@ -447,7 +433,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
 
 
 class _Annotations:
-    """The annotations for one container, and what in them cannot be parsed."""
+    """The annotations for one container, and their problems."""
 
     __slots__ = ("_annotations", "problems")
 
@@ -456,7 +442,7 @@ class _Annotations:
         self.problems: list[Message] = []
 
     def read(self, name: str, parse: Callable[[str], T | None], example: str) -> T | None:
-        """Return what an annotation says; None if it is absent or cannot be parsed."""
+        """Return the value of an annotation; None if it is absent or cannot be parsed."""
         written = self._annotations.get(name)
         if written is None:
             return None
@@ -478,8 +464,8 @@ class _Annotations:
 # The CUDA version
 
 
-def _cuda_of_annotation(said: _Annotations) -> CudaRequirement | None:
-    return said.read(
+def _cuda_of_annotation(annotations: _Annotations) -> CudaRequirement | None:
+    return annotations.read(
         CUDA_VERSION_ANNOTATION, lambda text: _declared_cuda(text, ANNOTATION, _IN_ANNOTATION), "12.4"
     )
 
@@ -489,57 +475,58 @@ def _cuda_of_variable(env: Environment) -> CudaRequirement | None:
     return _declared_cuda(text, CUDA_VERSION_VARIABLE, _IN_VARIABLE) if text else None
 
 
-def _declared_cuda(text: str, found: str, where: Message) -> CudaRequirement | None:
-    """Return the requirement of a version as a user writes it; `12` leaves the minor version open."""
+def _declared_cuda(text: str, source: str, where: Message) -> CudaRequirement | None:
+    """Return the requirement of a version as a user writes it; `12` does not state the minor version."""
     cuda = CudaVersion.parse(text)
     if cuda is None:
         return None
     origin = Message("{where} says CUDA {text}", where=where, text=text)
-    return CudaRequirement(cuda, exact="." in text, certain=True, found=found, origin=origin)
+    return CudaRequirement(cuda, exact="." in text, certain=True, source=source, origin=origin)
 
 
 def _constraints(
     env: Environment, image: ImageFacts
 ) -> tuple[tuple[StartConstraint, ...], tuple[Message, ...]]:
-    """Return the constraints in force, and what cannot be parsed.
+    """Return the constraints in force, and the problems of variables that cannot be parsed.
 
-    A variable of the pod replaces that of the image. There are none if they are switched off, or may be.
+    A variable of the pod replaces the same variable of the image. The result is empty if the constraints are,
+    or may be, disabled.
     """
     if not env.known and not env.unknown:
         return image.constraints, ()
     if DISABLE_REQUIRE in env.unknown or disabled(env.known):
         return (), ()
     written = constraints(env.known)
-    known = {each.variable for each in written} | env.unknown
+    known = {constraint.variable for constraint in written} | env.unknown
     return (
         *_of_version(env, image),
         *(
-            StartConstraint((each,), declared=True, origin=_origin_of(each))
-            for each in written
-            if each.groups
+            StartConstraint((constraint,), declared=True, origin=_origin_of(constraint))
+            for constraint in written
+            if constraint.groups
         ),
-        *(each for each in image.constraints if each.variable not in known),
-    ), tuple(each.problem for each in written if each.problem)
+        *(constraint for constraint in image.constraints if constraint.variable not in known),
+    ), tuple(constraint.problem for constraint in written if constraint.problem)
 
 
 def _of_version(env: Environment, image: ImageFacts) -> Iterator[StartConstraint]:
-    """Yield what NVIDIA's container runtime requires of a container whose NVIDIA_REQUIRE_CUDA is empty.
+    """Yield the constraint of NVIDIA's container runtime for a container whose NVIDIA_REQUIRE_CUDA is empty.
 
-    That is the version in CUDA_VERSION, without alternatives.
+    It requires the version in CUDA_VERSION, without alternatives.
     Source: internal/config/image/cuda_image.go of https://github.com/NVIDIA/nvidia-container-toolkit.
     """
     if env.known.get(REQUIRE_CUDA) != "":
         return
     declared = env.known.get(CUDA_VERSION_VARIABLE)
     if cuda := CudaVersion.parse(declared) if declared else image.base:
-        found = parse_constraint(REQUIRE_CUDA, f"cuda>={cuda}")
+        constraint = parse_constraint(REQUIRE_CUDA, f"cuda>={cuda}")
         origin = Message(
             "variable {name} is empty, so {name2} {cuda} counts",
             name=REQUIRE_CUDA,
             name2=CUDA_VERSION_VARIABLE,
             cuda=cuda,
         )
-        yield StartConstraint((found,), declared=True, origin=origin)
+        yield StartConstraint((constraint,), declared=True, origin=origin)
 
 
 def _origin_of(constraint: Constraint) -> Message:
@@ -548,22 +535,22 @@ def _origin_of(constraint: Constraint) -> Message:
     return Message("variable {name} is `{shown}`", name=name, shown=shown)
 
 
-def _cuda_of_constraints(asked: Iterable[StartConstraint]) -> CudaRequirement | None:
-    found = [(cuda, constraint) for constraint in asked if (cuda := constraint.native)]
-    if not found:
+def _cuda_of_constraints(start_constraints: Iterable[StartConstraint]) -> CudaRequirement | None:
+    natives = [(cuda, constraint) for constraint in start_constraints if (cuda := constraint.native)]
+    if not natives:
         return None
-    cuda, constraint = max(found, key=lambda pair: pair[0])
+    cuda, constraint = max(natives, key=lambda pair: pair[0])
     name = constraint.variable
     origin = Message("{name} asks for CUDA {cuda} or newer", name=name, cuda=cuda)
     # Counted under one name: a user may call a variable NVIDIA_REQUIRE_ and anything.
-    return CudaRequirement(cuda, exact=False, certain=constraint.certain, found=REQUIRE_CUDA, origin=origin)
+    return CudaRequirement(cuda, exact=False, certain=constraint.certain, source=REQUIRE_CUDA, origin=origin)
 
 
 def _cuda_of_image(image: ImageFacts) -> CudaRequirement | None:
     if image.cuda is None:
         return None
     return CudaRequirement(
-        image.cuda, exact=image.exact, certain=image.certain, found=image.row, origin=image.cuda_origin
+        image.cuda, exact=image.exact, certain=image.certain, source=image.row, origin=image.cuda_origin
     )
 
 
@@ -571,17 +558,17 @@ def _platforms_of_image(image: ImageFacts) -> PlatformRequirement | None:
     """Return the architectures of nodes that run the image; None if its platforms are unknown."""
     if not image.platforms:
         return None
-    parts = [each.split("/") for each in image.platforms]
-    found = {architecture for system, architecture, *_ in parts if system == _LINUX}
-    if not found:
+    parts = [platform.split("/") for platform in image.platforms]
+    architectures = {architecture for system, architecture, *_ in parts if system == _LINUX}
+    if not architectures:
         return None
-    found.update(_RUN_BY[each] for each in found & _RUN_BY.keys())
+    architectures.update(_RUN_BY[architecture] for architecture in architectures & _RUN_BY.keys())
     origin = Message("row {row} of the image catalogue names the platforms of the image", row=image.row)
-    return PlatformRequirement(frozenset(found), image.certain_platforms, origin)
+    return PlatformRequirement(frozenset(architectures), image.certain_platforms, origin)
 
 
-def _memory_of_annotation(said: _Annotations) -> MemoryRequirement | None:
-    mib = said.read(MIN_MEMORY_ANNOTATION, parse_memory, "40Gi")
+def _memory_of_annotation(annotations: _Annotations) -> MemoryRequirement | None:
+    mib = annotations.read(MIN_MEMORY_ANNOTATION, parse_memory, "40Gi")
     if mib is None:
         return None
     return MemoryRequirement(mib, Message("annotation {name}", name=MIN_MEMORY_ANNOTATION))
@@ -597,8 +584,8 @@ def _memory_of_image(image: ImageFacts) -> MemoryRequirement | None:
 # The compute capability
 
 
-def _compute_of_annotation(said: _Annotations) -> tuple[ComputeRequirement, ...]:
-    minimum = said.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0")
+def _compute_of_annotation(annotations: _Annotations) -> tuple[ComputeRequirement, ...]:
+    minimum = annotations.read(MIN_COMPUTE_ANNOTATION, ComputeCapability.parse, "8.0")
     if minimum is None:
         return ()
     origin = Message(
@@ -606,7 +593,7 @@ def _compute_of_annotation(said: _Annotations) -> tuple[ComputeRequirement, ...]
         name=MIN_COMPUTE_ANNOTATION,
         minimum=minimum,
     )
-    return (ComputeRequirement(minimum, certain=True, origin=origin, asked=True),)
+    return (ComputeRequirement(minimum, certain=True, origin=origin, by_pod=True),)
 
 
 def _compute_of_image(image: ImageFacts) -> tuple[ComputeRequirement, ...]:
@@ -616,18 +603,18 @@ def _compute_of_image(image: ImageFacts) -> tuple[ComputeRequirement, ...]:
 
 
 def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequirement, ...]:
-    """Return what the toolkit still compiles for. A newer one compiles for no older GPU."""
+    """Return the lowest compute capability of the toolkit's compiler; newer toolkits have no lower one."""
     code = _code(toolkit.version) if toolkit else None
     if toolkit is None or code is None:
         return ()
     lowest = code.built_for.capabilities[0]
     origin = Message("{origin}{words}", origin=toolkit.origin, words=code.words)
     certain = code.built_for.certain and toolkit.certain
-    return (ComputeRequirement(lowest, certain=certain, origin=origin, way_out=_OLDER_CUDA),)
+    return (ComputeRequirement(lowest, certain=certain, origin=origin, remedy=_OLDER_CUDA),)
 
 
 def _command_line(facts: ContainerFacts, env: Environment, budget: Budget) -> CommandLine | None:
-    """Return the command line, unless neither it nor a variable says anything."""
+    """Return the command line; None if neither it nor a variable is relevant."""
     if not facts.words and not env.known:
         return None
     return framework_flags.command_line(facts.words, env.known, env.unknown, parallelism_variables(), budget)
@@ -639,7 +626,7 @@ def _refused_flags(needs: Iterable[FlagRequirement]) -> tuple[FlagRefusal, ...]:
             Message(
                 "{framework} for CUDA refuses `{written}`", framework=need.framework, written=need.written
             ),
-            need.way_out,
+            need.remedy,
             need.certain,
         )
         for need in needs
@@ -658,8 +645,8 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
                 framework=need.framework,
                 compute=need.compute,
             ),
-            asked=True,
-            way_out=need.way_out,
+            by_pod=True,
+            remedy=need.remedy,
         )
         for need in needs
         if need.compute is not None
@@ -667,7 +654,7 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
 
 
 def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:
-    """Return what the image has code for: as its catalogue row says, else what its toolkit compiles for."""
+    """Return the capabilities that the image has code for, by its catalogue row, else by its toolkit."""
     if image.built_for or toolkit is None or not toolkit.exact:
         return image.built_for
     code = _code(toolkit.version)
@@ -678,10 +665,10 @@ def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor |
 
 
 class _Code(NamedTuple):
-    """What a toolkit generates code for. words: continue the origin of the toolkit."""
+    """The capabilities that a toolkit generates code for."""
 
     built_for: BuiltFor
-    words: Message
+    words: Message  # continues the origin of the toolkit
 
 
 @lru_cache(maxsize=256)  # CUDA versions

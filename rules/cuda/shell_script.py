@@ -1,4 +1,4 @@
-"""Commands of a POSIX shell script, with the variables in them expanded as far as their values are known.
+"""Commands of a POSIX shell script, with known variables expanded.
 
 A reader, not an interpreter: a value that depends on anything but the container's variables and unconditional
 assignments of the script is unknown. Linear in the length of the script.
@@ -20,12 +20,12 @@ from rules.text.bounded_cache import Budget
 
 # Stands for text that is unknown until the script runs; no argument of a program can contain it.
 UNKNOWN: Final = "\0"
-# Scripts that are read of those inside each other (`bash -c "sh -c '…'"`); inner ones are plain arguments.
+# Levels of scripts inside each other (`bash -c "sh -c '…'"`) that are read; deeper ones are plain arguments.
 MAX_DEPTH: Final = 8
 # Characters of all expansions in a script; later ones are unknown.
 LONGEST_EXPANSIONS: Final = 64 * 2**10
-# Steps for a script, and for one of its words and operators; characters that are searched, and variables that
-# are copied, in a step.
+# Steps for a script, and for each word or operator. In a step, so many characters are searched, and so many
+# variables are copied.
 _STEPS_OF_SCRIPT: Final = 50
 _STEPS_OF_TOKEN: Final = 10
 _CHARACTERS_PER_STEP: Final = 32
@@ -83,10 +83,10 @@ _OPTION_C = re.compile(r"-[a-z]*c[a-z]*")
 
 
 class Word(NamedTuple):
-    """An argument. certain: it does not depend on a default for a variable that the image may set."""
+    """An argument."""
 
     text: str
-    certain: bool = True
+    certain: bool = True  # it does not depend on a default for a variable that the image may set
 
 
 _UNKNOWN_WORD: Final = Word(UNKNOWN)
@@ -95,15 +95,13 @@ _UNSET: Final = Word("", certain=False)  # a variable that neither the container
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A program with its arguments.
-
-    env: the variables that the script sets for it, of those that the caller asked for. certain: no condition
-    or loop decides whether it runs.
-    """
+    """A program with its arguments."""
 
     words: tuple[Word, ...]
-    env: Mapping[str, Word] = field(default_factory=dict)
-    certain: bool = True
+    env: Mapping[str, Word] = field(
+        default_factory=dict
+    )  # the variables of interest that the script sets for it
+    certain: bool = True  # no condition or loop decides whether it runs
 
 
 def commands(
@@ -113,10 +111,10 @@ def commands(
     exported: Collection[str] = (),
     budget: Budget | None = None,
 ) -> list[Command]:
-    """Return the commands of a script, those of scripts in it included.
+    """Return the commands of a script, including those of scripts in it. Raises OverBudgetError.
 
-    known, unknown: the container's variables. exported: the names of interest for `Command.env`. Raises
-    OverBudgetError.
+    known, unknown: the container's variables.
+    exported: the names of interest for `Command.env`.
     """
     given = frozenset(unknown), frozenset(exported), budget or Budget()
     return list(_Reader(script, known, *given).read())
@@ -148,7 +146,7 @@ class _Reader:
         self._known, self._unknown, self._interesting = known, unknown, exported
         budget.spend(_steps(script, len(known) + len(unknown)))
         self._budget = budget
-        self._depth = 0  # how many scripts it is inside of
+        self._depth = 0  # number of scripts around it
         # Characters of expansions that are left.
         self._room = min(len(script) + sum(map(len, known.values())), LONGEST_EXPANSIONS)
         self._opaque = _SETS_ANY.search(self._script) is not None
@@ -157,9 +155,9 @@ class _Reader:
         self._exported: dict[str, Word] = {}
         # Where the current command runs
         self._open: list[str] = []  # the compound commands around it
-        self._conditions = 0  # those of them that are no group
+        self._conditions = 0  # number of open commands with a condition
         self._function = False  # the next { begins a function
-        self._chain = ""  # || if it is after one in its list, else && if it is after that
+        self._chain = ""  # "||" if its list has || before it, else "&&" if its list has && before it
         self._alone = True  # it is in no subshell
         self._pending: list[str] = []  # variables that its list assigns after &&
 
@@ -197,7 +195,7 @@ class _Reader:
     # Commands
 
     def _command(self, words: deque[str]) -> Iterator[Command]:
-        """Yield the command of these words if it starts a program; remember what it assigns."""
+        """Yield the command of these words if it starts a program; record its assignments."""
         self._pop_keywords(words)
         prefix = self._pop_assignments(words)
         if not words:
@@ -314,7 +312,7 @@ class _Reader:
     # Expansions
 
     def _expand(self, source: str, *, split: bool = True) -> list[Word]:
-        """Return the words of one as written. split: expansions without quotes may become several or none."""
+        """Return the words of a written word. split: unquoted expansions may become several words or none."""
         if _PLAIN.fullmatch(source):
             return [Word(source)]
         fields: list[list[str]] = [[]]
@@ -338,7 +336,7 @@ class _Reader:
         return [Word(text, certain) for text in texts if text or (keep and len(fields) == 1)]
 
     def _expansion(self, source: str, at: int) -> tuple[int, Word]:
-        """Return the end and the value of what begins with a dollar sign here."""
+        """Return the end and the value of the expansion at a dollar sign."""
         if source.startswith("$(", at):
             end = _after(source, at + 2, "(")
             return (len(source) if end is None else end), _UNKNOWN_WORD
@@ -378,7 +376,7 @@ class _Lexer:
 
     def __init__(self, script: str) -> None:
         self._script = script
-        # A character without its counterpart is an ordinary one; later ones have none, either.
+        # An unmatched quote or bracket is literal; so are all later ones.
         self._searched = {"(": True, '"': True}
 
     def tokens(self) -> Iterator[tuple[str, bool]]:
@@ -431,7 +429,7 @@ class _Lexer:
 
 
 def _steps(script: str, variables: int) -> int:
-    """Return the steps of a script that is read with so many variables, by what begins its parts."""
+    """Return the steps to read a script with this number of variables, by the characters of its tokens."""
     tokens = len(script.split()) + sum(map(script.count, ";&|()$`\"'\\"))
     searched = len(script) // _CHARACTERS_PER_STEP + variables // _VARIABLES_PER_STEP
     return _STEPS_OF_SCRIPT + _STEPS_OF_TOKEN * tokens + searched
@@ -449,7 +447,7 @@ def _assigned(script: str) -> dict[str, int]:
 
 
 def _after(text: str, at: int, opened: str) -> int | None:
-    """Return the end of a command substitution or quoted text that is open here; None if it has none."""
+    """Return the end of a command substitution or quoted text that is open at a position, or None."""
     stack = [opened]
     while stack:
         match = (_IN_PARENTHESES if stack[-1] == "(" else _IN_QUOTES).search(text, at)
@@ -474,14 +472,14 @@ def _after_document(script: str, at: int, delimiter: str) -> int:
     return at
 
 
-# Steps for each word that is no script.
+# Steps for each word that is not a script.
 _STEPS_OF_WORD: Final = 4
 
 _SPACE = re.compile(r"\s")
 
 
 class FlagSearch:
-    """Finds flags and variables of a table in a command line; `_` and `-` are equal. names: theirs."""
+    """Finds flags and variables of a table in a command line; `_` and `-` are equal."""
 
     __slots__ = ("_parts", "_pattern")
 
@@ -489,7 +487,7 @@ class FlagSearch:
         plain = sorted({name.replace("_", "-") for name in names})
         patterns = "|".join(re.escape(name).replace(r"\-", "[-_]") for name in plain)
         self._pattern = re.compile(rf"(?<![\w-])(?:{patterns})(?![\w-])")
-        # One of these is in each name.
+        # Each name contains one of these.
         self._parts = tuple(
             name for name in plain if not any(other in name for other in plain if other != name)
         )
@@ -505,18 +503,21 @@ class FlagSearch:
 
 
 class Commands(NamedTuple):
-    """What a container runs. arguments: words that are no script; scripts: the commands of those that are."""
+    """The commands of a container."""
 
-    arguments: Command
-    scripts: tuple[Command, ...]
+    arguments: Command  # the words that are not scripts
+    scripts: tuple[Command, ...]  # the commands in scripts
 
 
 class CommandLine:
-    """The command line of a container, whose scripts are read once, and only if they are needed.
+    """The command line of a container. Its scripts are read once, if needed. Raises OverBudgetError.
 
-    words: command and args, with variables expanded. passed_on: arguments that the runtime adds. env: the
-    variables whose values are known; unknown: those whose values are not. exported: the variables of interest
-    for Command.env. too_long: no program can start with it. Raises OverBudgetError.
+    words: command and args, with variables expanded.
+    passed_on: arguments that the runtime adds.
+    env: variables with a known value.
+    unknown: variables without a known value.
+    exported: the variables of interest for Command.env.
+    too_long: no program can start with it.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - a container
@@ -537,7 +538,7 @@ class CommandLine:
         self._exported = exported
         line = " ".join([*self.words, *passed_on])
         self.too_long = len(line) > LONGEST
-        # Where flags are searched: scripts may use variables.
+        # Texts in which flags are searched: scripts may use variables.
         self.texts = [line, *env.values()] if "$" in line else [line]
         if not self.too_long:
             budget.spend(sum(map(len, self.texts)) // CHARACTERS_PER_STEP)
@@ -562,7 +563,7 @@ def text_of(command: Command) -> str:
 
 
 def _scripts(words: Sequence[str]) -> Iterator[tuple[str, bool]]:
-    """Yield each argument with whether it is a shell script: of a shell in it, else of one in the image."""
+    """Yield each argument with whether it is a script, of a shell in the command line or in the image."""
     index = script_index(words)
     if index is None:
         code = any(word == "-c" for word in words[1:])  # of Python, for example

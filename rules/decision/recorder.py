@@ -105,7 +105,7 @@ class Record:
         sources, declared = [], dict[str, Sequence[str]]()
         for container, (_, requirements) in self.requirements:
             cuda = requirements.cuda
-            sources.append(cuda.found if cuda else "unknown")
+            sources.append(cuda.source if cuda else "unknown")
             if requirements.declared:
                 declared[container.name] = requirements.declared
         return tuple(sources), declared

@@ -19,16 +19,13 @@ if TYPE_CHECKING:
 
 
 class ProfileDifference(NamedTuple):
-    """A fact that nodes report otherwise than their profile states it.
-
-    fact: the key in `offers`. nodes: the set of the nodes in the inventory.
-    """
+    """A fact for which nodes report another value than their profile."""
 
     profile: str
-    fact: str
+    fact: str  # the key in `offers`
     stated: str
     reported: str
-    nodes: int
+    nodes: int  # as a bit set of the inventory
 
     def message(self, inventory: Inventory) -> Message:
         """Return what differs, with the first of the nodes and their number."""
@@ -49,36 +46,36 @@ def differences_of_rules(rules: RuleSet, inventory: Inventory) -> Iterator[Profi
     if not rules.profiles:
         return
     meanings = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
-    found = {
-        each[:-1]: each
+    distinct = {
+        difference[:-1]: difference
         for labels in meanings or (LabelNames(),)
-        for each in profile_differences(rules.profiles, inventory, labels)
+        for difference in profile_differences(rules.profiles, inventory, labels)
     }
-    yield from found.values()
+    yield from distinct.values()
 
 
 def profile_differences(
     profiles: Iterable[NodeProfile], inventory: Inventory, labels: LabelNames
 ) -> Iterator[ProfileDifference]:
-    """Yield the differences of each enabled profile, in its order.
+    """Yield the differences of each enabled profile, in order, for facts that both sides state.
 
-    A fact that one side does not state is no difference. Linear in profiles times classes of nodes.
+    Linear in profiles times classes of nodes.
     """
     for profile in profiles:
-        found: dict[tuple[str, str, str], int] = defaultdict(int)
-        for each in inventory.classes(members(profile, inventory), labels) if profile.enabled else ():
-            for difference in _differences(profile.capabilities, each.capabilities):
-                found[difference] |= each.members
-        for difference, nodes in found.items():
+        nodes_of: dict[tuple[str, str, str], int] = defaultdict(int)
+        for node_class in inventory.classes(members(profile, inventory), labels) if profile.enabled else ():
+            for difference in _differences(profile.capabilities, node_class.capabilities):
+                nodes_of[difference] |= node_class.members
+        for difference, nodes in nodes_of.items():
             yield ProfileDifference(profile.name, *difference, nodes)
 
 
 def members(profile: NodeProfile, inventory: Inventory) -> int:
-    """Return the set of the present nodes that belong to a profile."""
-    found = inventory.everything
+    """Return the present nodes that belong to a profile, as a bit set."""
+    nodes = inventory.everything
     for key, value in profile.match:
-        found &= inventory.labels.equal(key, value)
-    return found
+        nodes &= inventory.labels.equal(key, value)
+    return nodes
 
 
 def _differences(stated: NodeCapabilities, reported: NodeCapabilities) -> Iterator[tuple[str, str, str]]:
@@ -101,29 +98,29 @@ def _same_product(one: str, other: str) -> bool:
 
 
 def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message]]:
-    """Yield (path, code, message) for a profile alone."""
-    found = profile.capabilities
-    if found.product is None and found.cuda is None:
+    """Yield (path, code, message) for contradictions within a profile."""
+    capabilities = profile.capabilities
+    if capabilities.product is None and capabilities.cuda is None:
         message = Message(
             "neither product nor cuda is stated, so it is unknown which images run on these nodes; "
             "set offers.product and offers.cuda"
         )
         yield ("offers",), Code.NOTHING_KNOWN, message
-    of_product = capability_of(found.product) if found.product else None
-    if of_product and found.compute_capability and of_product != found.compute_capability:
-        stated = _dotted(found.compute_capability)
+    of_product = capability_of(capabilities.product) if capabilities.product else None
+    if of_product and capabilities.compute_capability and of_product != capabilities.compute_capability:
+        stated = _dotted(capabilities.compute_capability)
         message = Message(
             "{product} has compute capability {of_product}, not {stated}; "
             'write "{of_product}", or correct the product',
-            product=found.product,
+            product=capabilities.product,
             of_product=of_product,
             stated=stated,
         )
         yield ("offers", "computeCapability"), Code.CONTRADICTION, message
-    driver = driver_of(found)
+    driver = driver_of(capabilities)
     of_driver = cuda_of_branch(driver.branch) if driver else None
-    if of_driver and of_driver.certain and found.cuda and of_driver.value != found.cuda:
-        stated = _dotted(found.cuda)
+    if of_driver and of_driver.certain and capabilities.cuda and of_driver.value != capabilities.cuda:
+        stated = _dotted(capabilities.cuda)
         message = Message(
             'driver {driver} has CUDA {cuda}, not {stated}; write "{cuda}", or correct the driver',
             driver=driver,
@@ -134,7 +131,7 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
 
 
 def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[NodeProfile, Message]]:
-    """Yield each enabled profile, with the message, that has the labels of another but offers something else.
+    """Yield each enabled profile that has the labels of another but other offers, with the message.
 
     Linear in the number of profiles.
     """
@@ -145,8 +142,8 @@ def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[No
     for first, *rest in by_labels.values():
         differing = [profile for profile in rest if _offers(profile) != _offers(first)]
         for profile, other in (
-            *((first, each) for each in differing[:1]),
-            *((each, first) for each in differing),
+            *((first, profile) for profile in differing[:1]),
+            *((profile, first) for profile in differing),
         ):
             message = Message(
                 "{name} ({location}) has the same labelsAtCreation, but offers something else: "

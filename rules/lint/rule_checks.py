@@ -49,10 +49,10 @@ _INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
 class LintWarning(NamedTuple):
-    """A rule that may not have the intended effect. path: in the rule's document or its metadata."""
+    """A rule that may not have the intended effect."""
 
     rule: str
-    path: Path
+    path: Path  # in the rule's document or its metadata
     code: Code
     message: Message
 
@@ -61,23 +61,23 @@ def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
     """Yield the lint warnings of a rule that do not depend on other rules."""
     match rule:
         case ResourceRule():
-            found = _resource(rule)
+            warnings = _resource(rule)
         case InjectionRule() | CompatibilityRule():
-            found = _match(rule.match, ("match",))
+            warnings = _match(rule.match, ("match",))
         case Exemption():
-            found = _match(rule.match, ())
+            warnings = _match(rule.match, ())
         case NodeProfile():
-            found = profile_warnings(rule)
+            warnings = profile_warnings(rule)
         case _:
             return
-    for path, code, message in found:
+    for path, code, message in warnings:
         yield LintWarning(rule.name, path, code, message)
 
 
-_Found = Iterator[tuple["Path", Code, Message]]
+_Warnings = Iterator[tuple["Path", Code, Message]]
 
 
-def _resource(rule: ResourceRule) -> _Found:
+def _resource(rule: ResourceRule) -> _Warnings:
     if rule.limits is LimitsPolicy.DISABLED and rule.requests is RequestsPolicy.REQUIRED:
         # https://kubernetes.io/docs/tasks/configure-pod-container/extended-resource/
         message = Message(
@@ -111,7 +111,7 @@ def _resource(rule: ResourceRule) -> _Found:
             yield ("data", "defaultValue"), Code.NEVER_SATISFIED, message
 
 
-def _messages(rule: ResourceRule) -> _Found:
+def _messages(rule: ResourceRule) -> _Warnings:
     """Yield validations whose message states a range, such as `1 to 8`, that they do not check."""
     for index, validation in enumerate(rule.validations):
         stated = _RANGE.fullmatch(validation.message.en) or _RANGE.fullmatch(validation.message.zh)
@@ -142,7 +142,7 @@ def _fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
         return Message("fails ({error})", error=error.text)
 
 
-def _match(match: Match, prefix: Path) -> _Found:
+def _match(match: Match, prefix: Path) -> _Warnings:
     for index, pattern in enumerate(match.images):
         if why := _invalid_image(glob_text(pattern)):
             text = glob_text(pattern)
@@ -189,6 +189,6 @@ def _contradict(key: str, terms: list[SelectorTerm]) -> bool:
 def _invalid_image(text: str) -> Message | None:
     """Return why no image reference matches a glob, or None."""
     for pattern, why in _INVALID_IN_IMAGE:
-        if found := pattern.search(text):
-            return why.having(found=found[0])
+        if match := pattern.search(text):
+            return why.having(found=match[0])
     return None

@@ -66,10 +66,12 @@ def lint(
     inventory: Inventory | None = None,
     others: RuleSet = _NO_RULES,
 ) -> Loaded:
-    """Return the result of `load_rules` with all lint warnings. now: seconds since the epoch.
+    """Return the result of `load_rules` with all lint warnings.
 
-    inventory: the nodes with which profiles are compared. others: rules that are in force, too, except those
-    with the name of a rule in sources, which replaces them; only conflicts with them are reported.
+    now: seconds since the epoch.
+    inventory: the nodes with which profiles are compared.
+    others: further rules in force; a rule of the sources replaces the one of its name. Only conflicts with
+        them are reported.
     """
     loaded, locate = load_placed(sources, namespace)
     names = {rule.name for rule in loaded.rules}
@@ -78,25 +80,29 @@ def lint(
     warnings += _same_keys(loaded.rules, kept)
     if inventory is not None:
         warnings += [
-            LintWarning(each.profile, ("offers", each.fact), Code.CONTRADICTION, each.message(inventory))
-            for each in differences_of_rules(loaded.rules, inventory)
+            LintWarning(
+                difference.profile,
+                ("offers", difference.fact),
+                Code.CONTRADICTION,
+                difference.message(inventory),
+            )
+            for difference in differences_of_rules(loaded.rules, inventory)
         ]
-    found = (
-        RuleError(locate(each.rule, each.path), each.path, each.message, each.rule, each.code)
-        for each in warnings
+    located = (
+        RuleError(locate(rule, path), path, message, rule, code) for rule, path, code, message in warnings
     )
-    return replace(loaded, warnings=(*loaded.warnings, *found))
+    return replace(loaded, warnings=(*loaded.warnings, *located))
 
 
 def _same_keys(rules: RuleSet, others: Iterable[Rule]) -> Iterator[LintWarning]:
-    """Yield resource rules whose key another one in force has: in a cluster, neither would be loaded."""
+    """Yield resource rules with the key of another rule in force: a cluster would load neither."""
     by_key: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in others:
         if isinstance(rule, ResourceRule) and rule.enabled:
             by_key[rule.key].append(rule)
     for rule in rules.resources:
-        if rule.enabled and (found := by_key.get(rule.key)):
-            names = ", ".join(f"{other.name} ({other.location})" for other in found)
+        if rule.enabled and (rivals := by_key.get(rule.key)):
+            names = ", ".join(f"{other.name} ({other.location})" for other in rivals)
             yield LintWarning(rule.name, ("data", "key"), Code.CONFLICT, also_used(rule.key, names))
 
 
@@ -184,22 +190,22 @@ def _untested_keys(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWar
             for message in _untested([validation.expression], [rule.key, *always]):
                 yield LintWarning(rule.name, ("data", "validations", index), Code.UNTESTED_KEY, message)
     matching: list[InjectionRule | CompatibilityRule] = [*rules.injections, *rules.compatibility]
-    for each in matching:
-        match = each.match
-        if each.name in checked and match.conditions:
+    for matched in matching:
+        match = matched.match
+        if matched.name in checked and match.conditions:
             only = match.resources if len(match.resources) == 1 else ()
             for message in _untested(match.conditions, [*only, *always]):
-                yield LintWarning(each.name, ("match", "conditions"), Code.UNTESTED_KEY, message)
+                yield LintWarning(matched.name, ("match", "conditions"), Code.UNTESTED_KEY, message)
 
 
 def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> Iterator[Message]:
-    """Yield a message for each key that expressions look up and none of them tests.
+    """Yield a message for each key that expressions look up without a test.
 
-    resources: those that each container has to which the expressions apply.
+    resources: the resources of every container to which the expressions apply.
     """
-    tested = {each for expression in expressions for each in expression.tested}
+    tested = {lookup for expression in expressions for lookup in expression.tested}
     tested |= {(name, resource) for resource in resources for name in ("limits", "requests")}
-    lookups = dict.fromkeys(each for expression in expressions for each in sorted(expression.lookups))
+    lookups = dict.fromkeys(lookup for expression in expressions for lookup in sorted(expression.lookups))
     for name, key in lookups:
         if (name, key) not in tested:
             yield Message(
@@ -317,11 +323,13 @@ def _assignments(rules: RuleSet) -> Iterator[_Assignment]:
             yield from (_Assignment(rule, match, setting) for setting in settings_of(rule))
     for injection in sorted(rules.injections, key=lambda rule: rule.name):
         if injection.enabled and injection.action is InjectionAction.INJECT:
-            yield from (_Assignment(injection, injection.match, each) for each in settings_of(injection))
+            yield from (
+                _Assignment(injection, injection.match, setting) for setting in settings_of(injection)
+            )
 
 
 def _conflicting_values(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
-    """Yield settings to which two rules, one of them checked, give different values in a pod.
+    """Yield settings that two rules, at least one of them checked, set to different values in a pod.
 
     Resource rules apply first, then injection rules in the order of their names; an existing value stays
     unless a rule overrides it. A narrow rule that takes precedence over a wider one is intended.
@@ -396,12 +404,12 @@ def _lists_overlap(
 
 
 def _within(one: re.Pattern[str], other: re.Pattern[str]) -> bool:
-    """Return whether one covers the other; `*/paddle*` and `*/torch*` overlap, but not in practice."""
+    """Return whether a glob covers the other; `*/paddle*` and `*/torch*` overlap, but not in practice."""
     return covers(one, other) or covers(other, one)
 
 
 def _excludes(one: Match, other: Match) -> bool:
-    """Return whether all namespaces that one includes are excluded by the other."""
+    """Return whether a match excludes all namespaces that the other includes."""
     return bool(one.include) and _covers_all(other.exclude, one.include)
 
 

@@ -43,9 +43,9 @@ def requiring(expression: str, **annotations: str) -> GpuRequirements:
     return requirements(env=env, annotations=declared)
 
 
-def minimum(version: str, *, certain: bool = True, asked: bool = True) -> ComputeRequirement:
+def minimum(version: str, *, certain: bool = True, by_pod: bool = True) -> ComputeRequirement:
     """Return the requirement of a compute capability."""
-    return ComputeRequirement(capability(version), certain=certain, origin=Text("a test"), asked=asked)
+    return ComputeRequirement(capability(version), certain=certain, origin=Text("a test"), by_pod=by_pod)
 
 
 def code_for(versions: str, *, ptx: bool | None = False, certain: bool = True) -> BuiltFor:

@@ -26,7 +26,7 @@ class ComputeCapabilityCheck(Check):
         del policy
         return tuple(
             [
-                CheckResult(unmet(certain=flag.certain), flag.reason, flag.way_out)
+                CheckResult(unmet(certain=flag.certain), flag.reason, flag.remedy)
                 for flag in requirements.refused
             ]
         )
@@ -38,7 +38,7 @@ class ComputeCapabilityCheck(Check):
         del policy
         if (capability := node.gpu_capability) is None:
             asked = sorted(
-                (need for need in requirements.compute if need.asked), key=lambda need: not need.certain
+                (need for need in requirements.compute if need.by_pod), key=lambda need: not need.certain
             )
             if asked:
                 yield CheckResult(unknown(certain=asked[0].certain), MISSING_COMPUTE, origin=asked[0].origin)
@@ -50,7 +50,7 @@ class ComputeCapabilityCheck(Check):
                 denied |= need.certain
                 below = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.minimum)
                 # A framework checks its own flags before CUDA does.
-                code = 0 if need.asked else _NO_KERNEL_IMAGE
+                code = 0 if need.by_pod else _NO_KERNEL_IMAGE
                 yield CheckResult(unmet(certain=need.certain), below, _way_out(need), code, need.origin)
         if not denied:
             yield from _missing_code(requirements, gpu)
@@ -79,6 +79,6 @@ def _missing_code(requirements: GpuRequirements, gpu: ComputeCapability) -> Iter
 
 def _way_out(need: ComputeRequirement) -> Message:
     newer = newer_gpu(need.minimum)
-    if not need.way_out:
+    if not need.remedy:
         return newer
-    return Message("{way_out}, or {newer}", way_out=need.way_out, newer=newer)
+    return Message("{way_out}, or {newer}", way_out=need.remedy, newer=newer)

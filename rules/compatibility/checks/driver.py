@@ -302,7 +302,7 @@ def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> boo
     found = requirements.driver_constraints
     return (
         requirements.cuda is not None
-        and requirements.cuda.found == REQUIRE_CUDA
+        and requirements.cuda.source == REQUIRE_CUDA
         and all(each.declared for each in found)
         and refusal(requirements, node) is None
     )

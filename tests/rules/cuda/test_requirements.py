@@ -53,7 +53,7 @@ def cuda(found: GpuRequirements) -> tuple[str, str] | None:
     if found.cuda is None:
         return None
     mark = "" if found.cuda.exact else ">="
-    return f"{mark}{found.cuda.version}{'' if found.cuda.certain else '?'}", found.cuda.found
+    return f"{mark}{found.cuda.version}{'' if found.cuda.certain else '?'}", found.cuda.source
 
 
 def compute(found: GpuRequirements) -> list[str]:
@@ -382,7 +382,7 @@ def test_a_message_explains_the_source_of_the_compute_capability() -> None:
         "`--dtype=bfloat16` of vLLM 0.20.2 needs compute capability 8.0 or higher",
     ] == [need.origin.en for need in found.compute]
     assert ["", "", "use an image with an older CUDA", "set --dtype=half or use an AWQ or GPTQ model"] == [
-        need.way_out.en for need in found.compute
+        need.remedy.en for need in found.compute
     ]
     assert all(re.search("计算能力", need.origin.zh) for need in found.compute)
 
@@ -568,7 +568,7 @@ def test_containers_that_differ_in_one_word_have_their_own_requirements() -> Non
     asked = []
     for word in ("--dtype=bfloat16", "--dtype=half", "--dtype=bfloat16"):
         found = compiled.requirements_of(container_facts(main(VLLM, args=[word]), {}))
-        asked.append([need.asked for need in found.compute if need.asked])
+        asked.append([need.by_pod for need in found.compute if need.by_pod])
 
     assert [[True], [], [True]] == asked
 

@@ -41,7 +41,7 @@ def test_a_gpu_below_what_the_toolkit_compiles_for_ends_in_an_error_of_cuda() ->
 def test_a_missing_label_is_unknown_if_the_pod_requires_a_capability() -> None:
     """An uncertain requirement is a warning; what only the image requires has no result."""
     certain, uncertain = minimum("8.0"), minimum("9.0", certain=False)
-    images = GpuRequirements(compute=(minimum("7.5", asked=False),), built_for=code_for("8.0"))
+    images = GpuRequirements(compute=(minimum("7.5", by_pod=False),), built_for=code_for("8.0"))
     both = GpuRequirements(compute=(uncertain, certain))
 
     assert [Level.UNKNOWN] == [each.level for each in check(both, driver("13.0"))]
