@@ -67,11 +67,7 @@ def recorded(case: str) -> bytes:
 
 
 def gpu_review(
-    limits: dict[str, str],
-    image: str = CUDA_12_2,
-    *args: str,
-    containers: int = 1,
-    **spec: Any,
+    limits: dict[str, str], image: str = CUDA_12_2, *args: str, containers: int = 1, **spec: Any
 ) -> bytes:
     """Return the review of a pod with so many containers of these limits; spec: its other fields."""
     review = json.loads((ROOT / "tests/reviews" / _RECORDED / "request.json").read_text("utf-8"))

@@ -45,10 +45,7 @@ _VARIANTS: Final = {
     _GPUGATE: "gpugate, both webhooks",
     _POLICIES: "native policies: the resource rules, by `gpugate export`",
 }
-_PODS: Final = {
-    "resource rules": BY_RULES["resource rules"],
-    "no accelerator": BY_RULES["no accelerator"],
-}
+_PODS: Final = {"resource rules": BY_RULES["resource rules"], "no accelerator": BY_RULES["no accelerator"]}
 # Concurrent clients; more do not make an API server on two cores faster.
 _CLIENTS: Final = 4
 # Seconds until webhooks and policies are in effect everywhere in the API server.

@@ -129,13 +129,7 @@ class _PeerLoad:
 
 @click.command()
 @click.argument("arguments", nargs=-1, required=True, metavar="NAME=URL[,URL]...")
-@click.option(
-    "--pid",
-    "pids",
-    type=int,
-    multiple=True,
-    help="Process ID of each peer, in their order.",
-)
+@click.option("--pid", "pids", type=int, multiple=True, help="Process ID of each peer, in their order.")
 @click.option("--connections", type=click.IntRange(1, 200), default=8, show_default=True)
 @click.option("--quick", is_flag=True, help="Run fewer rounds.")
 @click.option(
@@ -144,11 +138,7 @@ class _PeerLoad:
     help="Page whose part from `## Figures` on is replaced.",
 )
 def main(
-    arguments: tuple[str, ...],
-    pids: tuple[int, ...],
-    connections: int,
-    quick: bool,
-    write: Path | None,
+    arguments: tuple[str, ...], pids: tuple[int, ...], connections: int, quick: bool, write: Path | None
 ) -> None:
     """Send pods alternately to webhooks, such as HAMi=https://127.0.0.1:9443/webhook, and to gpugate."""
     if pids and len(pids) != len(arguments):

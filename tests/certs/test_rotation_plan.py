@@ -297,13 +297,9 @@ def test_an_authority_is_rotated_in_steps_with_overlap() -> None:
     assert [Step.TRUST, Step.CONFIRM, Step.ISSUE_LEAF] == steps(
         began, HELD, NOW, settled, settled + PLAN.overlap - timedelta(seconds=1)
     )
-    assert [
-        Step.TRUST,
-        Step.CONFIRM,
-        Step.ISSUE_LEAF,
-        Step.DROP_PREVIOUS,
-        Step.TRUST,
-    ] == steps(began, HELD, NOW, settled, settled + PLAN.overlap)
+    assert [Step.TRUST, Step.CONFIRM, Step.ISSUE_LEAF, Step.DROP_PREVIOUS, Step.TRUST] == steps(
+        began, HELD, NOW, settled, settled + PLAN.overlap
+    )
 
 
 @given(age=st.timedeltas(timedelta(), 89 * HOUR))

@@ -177,13 +177,7 @@ def _restored(world: World) -> bool:
     return all(world.answers(read_image(image)) for image in _NEW)
 
 
-def _fault(
-    name: str,
-    description: str,
-    behaviour: str,
-    breaks: _BreaksRegistry,
-    *failures: Reason,
-) -> Fault:
+def _fault(name: str, description: str, behaviour: str, breaks: _BreaksRegistry, *failures: Reason) -> Fault:
     registry = _Registry()
     return Fault(
         name,

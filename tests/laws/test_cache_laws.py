@@ -110,13 +110,7 @@ RULES: Final = [
         match={"resources": [GPU], "conditions": ["!pod.labels.exists(key, key == 'app')"]},
     ),
     exemption("cf-crl-group-*", expires="2026-12-31", serviceAccounts=["trial"]),
-    exemption(
-        "first",
-        "compatibility",
-        name="short",
-        expires="2025-12-31",
-        namespaces={"include": ["team"]},
-    ),
+    exemption("first", "compatibility", name="short", expires="2025-12-31", namespaces={"include": ["team"]}),
     compatibility_rule(match={"resources": [GPU, DEVICE]}),
     compatibility_rule(name="trial", sharing="virtual", enforcementAction="warn"),
 ]

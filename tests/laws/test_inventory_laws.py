@@ -261,10 +261,7 @@ wishes = st.fixed_dictionaries(
         "image": st.sampled_from([*map(cuda_image, ("12.4", "12.4", "13.0")), "team/app:v1"]),
         "gpus": st.sampled_from(["1", "1", "4", "4", "8"]),
     },
-    optional={
-        CUDA: st.sampled_from(["11.8", "12.4", "13.0"]),
-        COMPUTE: st.sampled_from(["7.5", "8.0"]),
-    },
+    optional={CUDA: st.sampled_from(["11.8", "12.4", "13.0"]), COMPUTE: st.sampled_from(["7.5", "8.0"])},
 )
 
 

@@ -51,8 +51,7 @@ def pieces(stream: bytes, cuts: list[int]) -> list[bytes]:
 
 
 @given(
-    order=st.lists(st.sampled_from(REQUESTS), max_size=6),
-    cuts=st.lists(st.integers(0, 2**16), max_size=40),
+    order=st.lists(st.sampled_from(REQUESTS), max_size=6), cuts=st.lists(st.integers(0, 2**16), max_size=40)
 )
 def test_requests_in_advance_get_the_same_responses_however_they_are_cut_into_records(
     server: Server, order: list[bytes], cuts: list[int]

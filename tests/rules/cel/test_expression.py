@@ -85,14 +85,8 @@ def test_an_expression_names_the_container(source: str, result: bool) -> None:
         ("value <= '8Gi'", "column 10: unexpected `'8Gi'` – did you mean `8589934592`?"),
         ('value == "8"', 'column 10: unexpected `"8"` – did you mean `8`?'),
         ('limits["a.com/b"] > "8"', 'column 21: unexpected `"8"` – did you mean `8`?'),
-        (
-            'value <= quantity("8Gi")',
-            'column 10: unexpected `quantity("8Gi")` – did you mean `8589934592`?',
-        ),
-        (
-            "limits.a.com/b > 1",
-            "column 1: unexpected `limits.a.com/b` – did you mean `limits['a.com/b']`?",
-        ),
+        ('value <= quantity("8Gi")', 'column 10: unexpected `quantity("8Gi")` – did you mean `8589934592`?'),
+        ("limits.a.com/b > 1", "column 1: unexpected `limits.a.com/b` – did you mean `limits['a.com/b']`?"),
         ("value + 1", "the result is a number, not true or false"),
         ("'yes'", "the result is a text, not true or false"),
         ("null", "the result is null, not true or false"),

@@ -240,10 +240,7 @@ def test_doubt_about_devices_is_no_reason_to_deny(doubt: str) -> None:
     ("declared", "allowed"),
     [
         (DeclaredPools((NodePool("h100", "NodePool"),)), True),
-        (
-            DeclaredPools((NodePool("t4", "NodePool", capabilities=OLD),)),
-            False,
-        ),
+        (DeclaredPools((NodePool("t4", "NodePool", capabilities=OLD),)), False),
         (DeclaredPools((NodePool("h100", "NodePool", taints=(Taint("gpu"),)),)), True),
         (DeclaredPools(signs=frozenset({"cluster-autoscaler-status"})), True),
     ],

@@ -16,17 +16,7 @@ from tests.support.dra_clusters import (
     gpus_of,
     resource_slice,
 )
-from tests.support.node_builders import (
-    H100,
-    T4,
-    cuda_image,
-    gfd,
-    gpu_pod,
-    judged,
-    node,
-    shipped,
-    targets,
-)
+from tests.support.node_builders import H100, T4, cuda_image, gfd, gpu_pod, judged, node, shipped, targets
 
 TYPE = "node.kubernetes.io/instance-type"
 IMPLICIT = f"deviceclass.resource.kubernetes.io/{DRIVER}"

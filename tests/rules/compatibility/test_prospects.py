@@ -15,17 +15,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
-from tests.support.node_builders import (
-    GPU,
-    T4,
-    Node,
-    gfd,
-    gpu_pod,
-    inventory,
-    judged,
-    node,
-    shipped_rules,
-)
+from tests.support.node_builders import GPU, T4, Node, gfd, gpu_pod, inventory, judged, node, shipped_rules
 
 POOL = "karpenter.sh/nodepool"
 H100 = NodeCapabilities(product="NVIDIA-H100-80GB-HBM3", cuda=(13, 0), driver="580.65.06")

@@ -436,10 +436,7 @@ def test_a_rule_that_warns_does_not_change_the_pod() -> None:
 def test_a_dry_run_appears_in_the_audit_log_only(limits: dict[str, str] | None) -> None:
     """No denial, no warning, no affinity."""
     rule = compatibility_rule(
-        match={"resources": [GPU, VCUDA_CORE]},
-        sharing="virtual",
-        baseline="12.4",
-        enforcementAction="dryrun",
+        match={"resources": [GPU, VCUDA_CORE]}, sharing="virtual", baseline="12.4", enforcementAction="dryrun"
     )
     odd = [{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=="}]
     for cuda in ("11.8", "12.2"):

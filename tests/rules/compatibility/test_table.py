@@ -180,12 +180,7 @@ def test_the_labels_of_karpenter_on_a_node_are_a_sign_unless_its_pools_are_decla
 
 
 @pytest.mark.parametrize(
-    "out",
-    [
-        FITS._replace(can_scale=False),
-        FITS._replace(resources=()),
-    ],
-    ids=["cannot grow", "offers no GPU"],
+    "out", [FITS._replace(can_scale=False), FITS._replace(resources=())], ids=["cannot grow", "offers no GPU"]
 )
 def test_a_pool_that_is_no_candidate_has_no_part_in_the_verdict(out: NodePool) -> None:
     """As if it were not declared."""

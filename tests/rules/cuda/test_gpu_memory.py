@@ -19,8 +19,7 @@ def requested(**limits: str) -> RequestedMemory | None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mib"),
-    [("40Gi", 40960), ("40G", 38147), ("24564Mi", 24564), ("1048577", 2), ("4Ti", 4194304)],
+    ("text", "mib"), [("40Gi", 40960), ("40G", 38147), ("24564Mi", 24564), ("1048577", 2), ("4Ti", 4194304)]
 )
 def test_an_amount_is_rounded_up_to_mib(text: str, mib: int) -> None:
     """Any quantity of Kubernetes."""

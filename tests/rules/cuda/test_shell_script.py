@@ -8,12 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.shell_script import (
-    MAX_DEPTH,
-    UNKNOWN,
-    commands,
-    script_index,
-)
+from rules.cuda.shell_script import MAX_DEPTH, UNKNOWN, commands, script_index
 from rules.text.bounded_cache import MOST_STEPS, Budget, OverBudgetError
 from tests.support.cpu_time import loops
 

@@ -368,10 +368,7 @@ def test_a_toleration_that_no_other_covers_is_injected(
             {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
             {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5},
         ),
-        (
-            {"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5},
-            TOLERATION,
-        ),
+        ({"key": "gpu", "operator": "Exists", "effect": "NoSchedule", "tolerationSeconds": 5}, TOLERATION),
     ],
 )
 def test_a_toleration_that_an_existing_one_covers_is_not_injected(
@@ -580,10 +577,7 @@ def test_the_namespace_is_that_of_the_request() -> None:
         ({"matchExpressions": [{"key": "x", "operator": "NotIn", "values": ["a"]}]}, True),
         ({"matchExpressions": [{"key": "app", "operator": "Exists"}]}, True),
         ({"matchExpressions": [{"key": "app", "operator": "DoesNotExist"}]}, False),
-        (
-            {"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]},
-            False,
-        ),
+        ({"matchLabels": {"app": "a"}, "matchExpressions": [{"key": "x", "operator": "Exists"}]}, False),
     ],
 )
 def test_a_rule_applies_to_pods_by_label(selector: dict[str, Any], matches: bool) -> None:
@@ -705,13 +699,7 @@ def test_what_was_injected_is_in_the_audit_annotation() -> None:
 
 @pytest.mark.parametrize(
     ("existing", "stored"),
-    [
-        (None, "a, b"),
-        ("", "a, b"),
-        ("a", "a, b"),
-        ("z, b", "a, b, z"),
-        ("a, b", "a, b"),
-    ],
+    [(None, "a, b"), ("", "a, b"), ("a", "a, b"), ("z, b", "a, b, z"), ("a, b", "a, b")],
 )
 def test_an_injected_pod_has_an_annotation_with_the_names_of_the_rules(
     existing: str | None, stored: str
@@ -801,12 +789,9 @@ def test_fields_of_the_pod_are_injected_once_for_two_containers() -> None:
         policy(rule), pod(container({DEVICE: "1"}, name="a"), container({DEVICE: "1"}, name="b"))
     )
 
-    assert [
-        "/spec/volumes",
-        "/spec/tolerations",
-        "/metadata/labels",
-        "/metadata/annotations",
-    ] == [operation["path"] for operation in found.patch]
+    assert ["/spec/volumes", "/spec/tolerations", "/metadata/labels", "/metadata/annotations"] == [
+        operation["path"] for operation in found.patch
+    ]
 
 
 def test_two_pods_do_not_share_an_injected_object() -> None:

@@ -24,9 +24,7 @@ from tests.support.builders import (
     request,
     resource_rule,
 )
-from tests.support.builders import (
-    NO_NODES as EMPTY,
-)
+from tests.support.builders import NO_NODES as EMPTY
 from tests.support.node_builders import GPU, gfd, inventory, nodes, shipped
 from webhook.cli.inputs.session import Session
 
@@ -133,10 +131,7 @@ def test_findings_are_bounded() -> None:
             "cuda-versoin.main",
             "unknown annotation gpugate.dev/cuda-versoin.main – did you mean gpugate.dev/cuda-version.main?",
         ),
-        (
-            "priority",
-            f"unknown annotation gpugate.dev/priority; known annotations: {', '.join(ANNOTATIONS)}",
-        ),
+        ("priority", f"unknown annotation gpugate.dev/priority; known annotations: {', '.join(ANNOTATIONS)}"),
         (
             "cuda-version.mian",
             "annotation gpugate.dev/cuda-version.mian is for container 'mian', which the pod does not have",

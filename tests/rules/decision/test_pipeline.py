@@ -80,10 +80,7 @@ def _deployment(limits: dict[str, Any] | None = None, **metadata: Any) -> dict[s
         (_deployment(annotations={"a": "b"}), {"operation": "UPDATE", "old_object": _deployment()}),
         (_deployment() | {"status": {}}, {"operation": "UPDATE", "subresource": "status"}),
         (_deployment() | {"spec": {}}, {}),
-        (
-            _workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=OF_DEPLOYMENT),
-            {},
-        ),
+        (_workload("apps/v1", "ReplicaSet", TEMPLATE_PATH, _template(), ownerReferences=OF_DEPLOYMENT), {}),
         (
             _workload(
                 "batch/v1",
@@ -600,10 +597,7 @@ def test_an_ephemeral_container_gets_the_variables_of_its_target_only() -> None:
     assert (
         True,
         [{"op": "add", "path": "/spec/ephemeralContainers/0/env", "value": [{"name": "N", "value": "3"}]}],
-    ) == (
-        found.allowed,
-        list(found.patch),
-    )
+    ) == (found.allowed, list(found.patch))
 
 
 @pytest.mark.parametrize(

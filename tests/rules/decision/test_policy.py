@@ -58,9 +58,7 @@ def test_a_plan_has_injection_and_compatibility_rules_in_the_order_of_their_name
 def test_disabled_rules_are_in_no_plan() -> None:
     """A group whose rules are all disabled does not exist."""
     compiled = policy(
-        resource_rule(enabled=False),
-        resource_rule(OTHER),
-        injection_rule({"hostIPC": True}, enabled=False),
+        resource_rule(enabled=False), resource_rule(OTHER), injection_rule({"hostIPC": True}, enabled=False)
     )
 
     assert Plan((), (), (), (DEVICE,)) == compiled.plan_for((DEVICE,))

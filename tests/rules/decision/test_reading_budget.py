@@ -34,11 +34,7 @@ OF_NVIDIA = "cuda>=12.4 " + " ".join(
 
 def main(number: int = 0, **fields: Any) -> dict[str, Any]:
     """Return a container that requests a GPU."""
-    return {
-        "name": f"c{number}",
-        "image": "team/app:v1",
-        "resources": {"limits": {GPU: "1"}},
-    } | fields
+    return {"name": f"c{number}", "image": "team/app:v1", "resources": {"limits": {GPU: "1"}}} | fields
 
 
 def variables(**values: str) -> list[dict[str, str]]:

@@ -71,14 +71,12 @@ def test_profiles_with_equal_labels_and_different_offers_are_reported() -> None:
     disabled = node_profile(name="disabled", enabled="false", cuda="12.4")
 
     assert [] == warned(one, same, elsewhere, disabled)
-    assert [
-        "contradiction one labelsAtCreation",
-        "contradiction other labelsAtCreation",
-    ] == warned(one, other)
-    assert [
-        "contradiction one labelsAtCreation",
-        "contradiction other labelsAtCreation",
-    ] == warned(one, same, other)
+    assert ["contradiction one labelsAtCreation", "contradiction other labelsAtCreation"] == warned(
+        one, other
+    )
+    assert ["contradiction one labelsAtCreation", "contradiction other labelsAtCreation"] == warned(
+        one, same, other
+    )
 
 
 def test_a_contradiction_is_found_from_either_side() -> None:

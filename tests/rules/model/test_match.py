@@ -120,10 +120,7 @@ def test_a_selector_term_holds_as_in_kubernetes(
     ],
 )
 def test_a_match_applies_to_its_namespaces_only(
-    include: tuple[str, ...],
-    exclude: tuple[str, ...],
-    namespace: str,
-    applies: bool,
+    include: tuple[str, ...], exclude: tuple[str, ...], namespace: str, applies: bool
 ) -> None:
     """What is excluded is out, whatever is included; with nothing included all are in."""
     match = Match(("a/b",), include=tuple(map(glob, include)), exclude=tuple(map(glob, exclude)))

@@ -58,11 +58,7 @@ def test_each_path_of_a_kind_leads_to_its_pod(kind: tuple[str, str]) -> None:
     ("kind", "spec", "place"),
     [
         ("InferenceService", {"predictor": {"model": GPU}}, "spec.predictor.model.resources"),
-        (
-            "TrainJob",
-            {"trainer": {"resourcesPerNode": GPU["resources"]}},
-            "spec.trainer.resourcesPerNode",
-        ),
+        ("TrainJob", {"trainer": {"resourcesPerNode": GPU["resources"]}}, "spec.trainer.resourcesPerNode"),
         ("NIMService", {"resources": GPU["resources"]}, "spec.resources"),
         ("Workflow", {"templates": [{"container": GPU}]}, "spec.templates[0].container.resources"),
         ("Workflow", {"templates": [{"script": GPU}]}, "spec.templates[0].script.resources"),

@@ -57,11 +57,7 @@ def runtime_on(found: dict[str, Any], *policies: dict[str, Any]) -> tuple[Runtim
         (release("v1.17.8", cdi=True), UNKNOWN, None),
         (release("sha256:0123", cdi=False), UNKNOWN, None),
         (policy(), UNKNOWN, None),
-        (
-            policy(cdi={"enabled": True, "default": True}, toolkit={"version": "v1.17.8"}),
-            CDI,
-            None,
-        ),
+        (policy(cdi={"enabled": True, "default": True}, toolkit={"version": "v1.17.8"}), CDI, None),
     ],
 )
 def test_each_release_sets_the_mode_of_the_nodes_that_it_manages(
@@ -93,11 +89,7 @@ def toolkit(version: str, **env: str) -> dict[str, Any]:
             LEGACY,
             True,
         ),
-        (
-            release("v1.20.0", cdi=True, devicePlugin=toolkit("", CDI_DISABLE_HOOKS="all")),
-            CDI,
-            None,
-        ),
+        (release("v1.20.0", cdi=True, devicePlugin=toolkit("", CDI_DISABLE_HOOKS="all")), CDI, None),
         (policy(cdi={"enabled": False}, toolkit=toolkit("v1.17.4", **{FEATURES: ALLOWED})), LEGACY, None),
     ],
 )
@@ -169,10 +161,7 @@ def test_contradicting_policies_make_the_runtime_unknown_and_are_named() -> None
 
 def daemon_set(image: str, **env: str) -> dict[str, Any]:
     """Return the DaemonSet of GPU Operator that installs the toolkit."""
-    container = {
-        "image": image,
-        "env": [{"name": name, "value": value} for name, value in env.items()],
-    }
+    container = {"image": image, "env": [{"name": name, "value": value} for name, value in env.items()]}
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",

@@ -165,9 +165,6 @@ def test_labels_of_the_node_agent_take_precedence_over_what_a_cloud_shows(
 )
 def test_an_invalid_label_of_a_runtime_is_a_problem(mode: str, version: str, key: str) -> None:
     """What it should report stays unknown."""
-    labels = {
-        "gpugate.dev/container-runtime-mode": mode,
-        "gpugate.dev/container-toolkit-version": version,
-    }
+    labels = {"gpugate.dev/container-runtime-mode": mode, "gpugate.dev/container-toolkit-version": version}
 
     assert [key] == [each.key for each in inventory_of([node("one", labels)]).problems()]

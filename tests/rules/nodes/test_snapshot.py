@@ -49,10 +49,7 @@ def test_only_what_a_decision_reads_of_a_node_is_kept() -> None:
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": "node-1", "labels": {"pool": "red"}},
-        "spec": {
-            "unschedulable": True,
-            "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}],
-        },
+        "spec": {"unschedulable": True, "taints": [{"key": "gpu", "value": "yes", "effect": "NoSchedule"}]},
         "status": {
             "allocatable": {GPU: "7"},
             "capacity": {GPU: "8"},
@@ -192,11 +189,7 @@ def test_devices_of_nodes_decide_as_before() -> None:
     ]
     for template in ("large", "new"):
         asking = pod(
-            {
-                "name": "c",
-                "image": "team/app:cuda12.4",
-                "resources": {"claims": [{"name": "gpu"}]},
-            },
+            {"name": "c", "image": "team/app:cuda12.4", "resources": {"claims": [{"name": "gpu"}]}},
             resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}],
         )
         asking["metadata"]["namespace"] = "team"

@@ -346,10 +346,7 @@ def test_an_error_in_a_setting_names_its_key_in_the_data(
     found = load_rules([("rule.yaml", text)])
     lines = text.splitlines()
 
-    assert ([], expected) == (
-        list(found.rules),
-        [f"{error.path}: {error.message}" for error in found.errors],
-    )
+    assert ([], expected) == (list(found.rules), [f"{error.path}: {error.message}" for error in found.errors])
     for error in found.errors:
         key = error.path.removeprefix("data").strip(".[]") if error.path.startswith("data") else "rule.yaml"
         assert f"{key}:" == lines[error.location.line - 1].strip().split()[0]

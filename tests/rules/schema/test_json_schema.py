@@ -131,14 +131,7 @@ def test_every_key_has_a_description(kind: str) -> None:
     assert ["x.a"] == list(undescribed({"properties": {"a": {}}}, "x"))
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        [],
-        ["exemption", "--write", "x"],
-        ["exemptions"],
-    ],
-)
+@pytest.mark.parametrize("arguments", [[], ["exemption", "--write", "x"], ["exemptions"]])
 def test_schema_prints_one_kind_or_writes_all(arguments: list[str]) -> None:
     """Any other usage is an error."""
     assert 2 == schema(*arguments).exit_code

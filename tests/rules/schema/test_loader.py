@@ -446,9 +446,7 @@ def test_tabs_have_their_own_message() -> None:
 )
 def test_a_preference_has_a_weight_of_1_to_100(weight: object, errors: list[str]) -> None:
     """As in the Kubernetes API."""
-    affinity = {
-        "preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": TERM}],
-    }
+    affinity = {"preferredDuringSchedulingIgnoredDuringExecution": [{"weight": weight, "preference": TERM}]}
     read = loaded(injection_rule({"nodeAffinity": affinity}))
 
     assert errors == [error.message for error in read.errors]
@@ -512,7 +510,7 @@ def test_one_name_in_two_files_is_a_conflict_too() -> None:
         (
             "1.yaml:4:9: metadata.name: 'flags' is also the name of the rule at 0.yaml:1:1, which it would "
             "replace; use another name, or remove one of them"
-        ),
+        )
     ] == _errors(*texts)
     assert [] == _names(*texts)
 

@@ -349,10 +349,7 @@ def test_paths_of_an_object_of_a_cluster_have_no_lines_but_those_in_its_strings(
     ("text", "error"),
     [
         ("b: [", f"f: not YAML: {_UNCLOSED}"),
-        (
-            "a: 1\nb: [",
-            f"f rule.yaml:3:1: not YAML: {_UNCLOSED}",
-        ),
+        ("a: 1\nb: [", f"f rule.yaml:3:1: not YAML: {_UNCLOSED}"),
         ("", "f: expected one YAML document, got none"),
     ],
 )

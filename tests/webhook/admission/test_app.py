@@ -312,11 +312,9 @@ def test_a_decision_is_logged_with_violated_rules_by_enforcement_action(
     with caplog.at_level(logging.INFO, "gpugate.admission"):
         handler.answer("validate", body(document))
 
-    assert {
-        "deny": ["cf-crl-group-a"],
-        "warn": ["cf-crl-group-b"],
-        "dryrun": ["cf-crl-group-c"],
-    } == vars(*decisions(caplog))["violations"]
+    assert {"deny": ["cf-crl-group-a"], "warn": ["cf-crl-group-b"], "dryrun": ["cf-crl-group-c"]} == vars(
+        *decisions(caplog)
+    )["violations"]
 
 
 def test_the_content_of_a_pod_is_in_no_log_and_no_metric(

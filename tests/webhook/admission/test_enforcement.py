@@ -99,9 +99,7 @@ def test_metrics_count_what_enforcement_would_do(cap: Action) -> None:
     assert 1 == _value(metrics.ENFORCEMENT, action=cap.value)
 
 
-def test_each_log_line_has_the_cap_and_what_enforcement_would_do(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_each_log_line_has_the_cap_and_what_enforcement_would_do(caplog: pytest.LogCaptureFixture) -> None:
     """The verdict is what the API server was told."""
     completing = resource_rule(requests="fromLimits")
     for cap, document, *texts in (

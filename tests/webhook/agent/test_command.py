@@ -140,8 +140,7 @@ def test_check_and_label_show_the_topology(name: str, topology: str | None, text
 
 
 @pytest.mark.parametrize(
-    ("call", "error"),
-    [("nvmlInit", "LIB_RM_VERSION_MISMATCH"), ("nvmlDeviceGetMemoryInfo", "GPU_IS_LOST")],
+    ("call", "error"), [("nvmlInit", "LIB_RM_VERSION_MISMATCH"), ("nvmlDeviceGetMemoryInfo", "GPU_IS_LOST")]
 )
 def test_check_of_a_broken_node_exits_1_with_the_reason(call: str, error: str) -> None:
     """On stderr, or in the JSON document."""
@@ -183,8 +182,7 @@ def test_check_names_the_cuda_error_of_programs(
 
 
 @pytest.mark.parametrize(
-    ("name", "shown"),
-    [("a100-mig", "1g.5gb 1g.5gb"), ("a100-mig-unprivileged", "  on  "), ("t4", "  -  ")],
+    ("name", "shown"), [("a100-mig", "1g.5gb 1g.5gb"), ("a100-mig-unprivileged", "  on  "), ("t4", "  -  ")]
 )
 def test_check_shows_the_known_facts_about_mig(name: str, shown: str) -> None:
     """Instances, or only that MIG mode is on."""
@@ -259,10 +257,7 @@ with library("t4", hang):
 
 @pytest.mark.parametrize(
     ("program", "first_line"),
-    [
-        (("-m", "webhook"), ("gpugate.agent", "WARNING")),
-        (("-c", HANGS), ("nvml", "nvmlInitWithFlags")),
-    ],
+    [(("-m", "webhook"), ("gpugate.agent", "WARNING")), (("-c", HANGS), ("nvml", "nvmlInitWithFlags"))],
     ids=["waiting", "hanging"],
 )
 def test_sigterm_ends_a_watch_immediately(

@@ -295,9 +295,7 @@ def test_a_node_that_changes_between_read_and_write_is_a_conflict() -> None:
     assert {"cuda-major-version": "11"} == cluster.labels
 
 
-def test_a_failed_event_does_not_prevent_labels(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+def test_a_failed_event_does_not_prevent_labels(caplog: pytest.LogCaptureFixture) -> None:
     """The failure is logged."""
     cluster = Cluster()
     cluster.label(cuda_major_version="11")

@@ -238,10 +238,7 @@ def test_a_pod_with_few_fields_is_evaluated(
     """Without the defaults that an API server sets."""
     result = _audit(tmp_path, [_pod("a", value="2") | changes], "--rules", rules)
 
-    assert (1, ["deny", "default", output, "1"]) == (
-        result.exit_code,
-        _blocks(result)[2][1][:4],
-    )
+    assert (1, ["deny", "default", output, "1"]) == (result.exit_code, _blocks(result)[2][1][:4])
 
 
 @pytest.mark.parametrize("missing", ["metadata", "spec"])
@@ -374,10 +371,10 @@ def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: 
         [each["name"] for each in json.loads(result.stdout)["workloads"]]
         for result in (everywhere, of_namespace)
     ]
-    assert (
-        "note: not checked: cannot list statefulsets: 403 refused by the test\n",
-        "",
-    ) == (everywhere.stderr, of_namespace.stderr)
+    assert ("note: not checked: cannot list statefulsets: 403 refused by the test\n", "") == (
+        everywhere.stderr,
+        of_namespace.stderr,
+    )
     why = "not checked: cannot list statefulsets: 403 refused by the test"
     assert [why] == json.loads(everywhere.stdout)["notes"]
     assert f"<p>{why}</p>" in _audit_cluster(fake, tmp_path, "-o", "html").stdout

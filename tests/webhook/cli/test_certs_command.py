@@ -184,10 +184,7 @@ def test_show_reports_a_missing_webhook_configuration(memory: Memory, cluster: t
     assert (
         1,
         "error: webhook configuration gpugate not found; the API server does not call this webhook\n",
-    ) == (
-        done.exit_code,
-        done.stderr,
-    )
+    ) == (done.exit_code, done.stderr)
     assert "none" == _rows_of(done.stdout, HEADINGS)[-1][3]
 
 
@@ -240,10 +237,7 @@ def test_rotate_ca_starts_a_rotation_with_overlap(memory: Memory, cluster: tuple
     assert 1 == len(ca_bundles(memory))
     assert 2 == len(ca_bundles(memory).pop())
     assert 0 == certs("show", *cluster).exit_code
-    assert (2, True) == (
-        hurried.exit_code,
-        "a CA rotation is in progress; try again at 2" in hurried.stderr,
-    )
+    assert (2, True) == (hurried.exit_code, "a CA rotation is in progress; try again at 2" in hurried.stderr)
 
 
 def test_rotate_finishes_a_rotation_when_its_steps_are_due(tmp_path: Path) -> None:

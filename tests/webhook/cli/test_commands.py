@@ -265,10 +265,7 @@ def test_a_rule_of_a_mounted_config_map_is_read_once(tmp_path: Path) -> None:
             "error: /nowhere/x.pem: No such file or directory",
         ),
         (["--rules", "/nowhere"], "error: /nowhere: No such file or directory"),
-        (
-            ["--port", "99999"],
-            "error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
-        ),
+        (["--port", "99999"], "error: Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
     ],
 )
 def test_serve_reports_wrong_usage_in_one_line(arguments: list[str], message: str) -> None:
@@ -314,10 +311,7 @@ def test_serve_answers_reviews_with_the_given_certificate_and_rules_until_sigter
     files: list[str | Path] = ["--tls-cert", tmp_path / "tls.crt", "--tls-key", tmp_path / "tls.key"]
     with _serving(
         *files, "--rules", bad, "--rules", "rules/catalog", "--drain-seconds", "0", "--lang", "zh"
-    ) as (
-        process,
-        port,
-    ):
+    ) as (process, port):
         with client(port) as connection:
             connection.request("POST", "/mutate", body(pod({"tencent.com/vcuda-core": "150"})))
             response = json.loads(connection.getresponse().read())["response"]

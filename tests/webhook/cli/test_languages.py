@@ -8,14 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.builders import (
-    config_map,
-    container,
-    exemption,
-    injection_rule,
-    pod,
-    resource_rule,
-)
+from tests.support.builders import config_map, container, exemption, injection_rule, pod, resource_rule
 from tests.support.command import gpugate
 from tests.support.nvml import failing, library, recorded
 from tests.support.paths import ROOT
@@ -165,10 +158,7 @@ WRONG = [
     (resource_rule(group="a b"), "要求最多 63 个字符"),
     (resource_rule(name="other"), "要求 cf-crl-WORD-KEY（例如 cf-crl-vendor-device），当前为 'other'"),
     (resource_rule(name="cf-crl-odd"), "一样以 -device 结尾"),
-    (
-        resource_rule().replace("'true'", "1"),
-        '要求标签的值为带引号的 "true" 或 "false"',
-    ),
+    (resource_rule().replace("'true'", "1"), '要求标签的值为带引号的 "true" 或 "false"'),
     (resource_rule(limits="disabled", requests="required"), "扩展资源的 requests 必须有相等的 limits"),
     (resource_rule(limits="disabled", defaultValue="1"), "不会被注入"),
     (resource_rule(excludeResources=f"{DEVICE}, a b"), "是该规则自身的 key"),
@@ -197,22 +187,13 @@ WRONG = [
     (injection_rule({"labels": {"a b": "x"}}), "要求例如 example.com/team 或 team 的键"),
     (injection_rule({"labels": {"a": "b c"}}), "首尾为字母或数字"),
     (injection_rule(LABELS, match={"resources": []}), "要求至少 1 项，当前为 0 项"),
-    (
-        injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A", ""]}),
-        "至少 1 个字符",
-    ),
-    (
-        injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A"]}),
-        "镜像引用不带协议",
-    ),
+    (injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A", ""]}), "至少 1 个字符"),
+    (injection_rule(LABELS, match={"images": ["a b", "https://x", "x/A"]}), "镜像引用不带协议"),
     (
         injection_rule(LABELS, match={"namespaces": {"include": ["A"], "exclude": ["*"]}}),
         "不匹配任何命名空间",
     ),
-    (
-        injection_rule(LABELS, match={"namespaces": {"exclude": ["*"]}}),
-        "所有命名空间都被排除",
-    ),
+    (injection_rule(LABELS, match={"namespaces": {"exclude": ["*"]}}), "所有命名空间都被排除"),
     (injection_rule(LABELS, match={"conditions": ["1 > 2"]}), "1 > 2 对每个容器都为假"),
     (
         injection_rule(

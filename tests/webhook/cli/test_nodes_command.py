@@ -109,10 +109,7 @@ def test_nodes_are_selected_by_name_and_by_column(tmp_path: Path) -> None:
     ]
     assert [["a"]] == [each["nodes"] for each in _document(*nodes, "--filter", "cuda=13.0")["classes"]]
     assert "node/b1\nnode/b2\n" == _run(*nodes, "--filter", "cuda=12.2", "-o", "name").stdout
-    assert (2, "error: no node is named 'c1'\n") == (
-        (wrong := _run(*nodes, "c1")).exit_code,
-        wrong.stderr,
-    )
+    assert (2, "error: no node is named 'c1'\n") == ((wrong := _run(*nodes, "c1")).exit_code, wrong.stderr)
 
 
 def test_problems_of_nodes_that_are_not_selected_are_not_printed(tmp_path: Path) -> None:
@@ -274,10 +271,7 @@ def test_a_malicious_label_cannot_write_to_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [
-        ("", "{path}: no nodes in this file"),
-        ("kind: NodeList\nitems: []\n", "{path}: no nodes"),
-    ],
+    [("", "{path}: no nodes in this file"), ("kind: NodeList\nitems: []\n", "{path}: no nodes")],
 )
 def test_an_input_without_nodes_is_reported(tmp_path: Path, text: str, message: str) -> None:
     """Exit status 2."""

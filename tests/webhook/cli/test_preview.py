@@ -310,10 +310,7 @@ def test_a_file_without_objects_is_reported(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("{apiVersion: v1, kind: pod}", "unknown kind 'pod' – did you mean 'Pod'?"),
-        (
-            "{apiVersion: apps/v1, kind: deployment}",
-            "unknown kind 'deployment' – did you mean 'Deployment'?",
-        ),
+        ("{apiVersion: apps/v1, kind: deployment}", "unknown kind 'deployment' – did you mean 'Deployment'?"),
         ("{kind: Pod}", "expected a Kubernetes object with apiVersion and kind"),
     ],
 )
@@ -442,9 +439,7 @@ def test_preview_and_admission_give_the_same_result_for_the_examples(server: Ser
 
 
 @needs_manifests
-def test_preview_and_admission_give_the_same_result_for_public_manifests(
-    server: Server,
-) -> None:
+def test_preview_and_admission_give_the_same_result_for_public_manifests(server: Server) -> None:
     """Byte for byte, without a traceback, for hundreds of files."""
     result = _preview("-f", MANIFESTS, "-o", "json")
     previewed = {found["source"].rpartition(":")[0] for found in _objects(result)}

@@ -340,10 +340,7 @@ def test_every_error_of_a_file_is_reported_with_its_position_and_a_suggestion(tm
     ("text", "message"),
     [
         ("", ": no document of kind RuleTest in this file"),
-        (
-            f"{HEAD}cases: []\n",
-            ":3:1: cases: no cases; write at least one",
-        ),
+        (f"{HEAD}cases: []\n", ":3:1: cases: no cases; write at least one"),
         (
             "kind: RuleTests\n",
             ":1:7: kind: expected kind: RuleTest, got RuleTests – did you mean 'RuleTest'?",

@@ -27,9 +27,9 @@ def test_an_event_that_cannot_be_written_is_only_logged(caplog: pytest.LogCaptur
     write_rule_event(api, rule("cf-crl-a"), "wrong")
     api.close()
 
-    assert [
-        f"cannot write an Event on cf-crl-a: POST {EVENTS}: 403 refused by the test",
-    ] == [record.message for record in caplog.records[:1]]
+    assert [f"cannot write an Event on cf-crl-a: POST {EVENTS}: 403 refused by the test"] == [
+        record.message for record in caplog.records[:1]
+    ]
     assert 2 == len(caplog.records)
 
 

@@ -480,9 +480,7 @@ def test_a_list_with_an_invalid_object_is_retried(
     assert (("Listed", ["first"]), 1.0) == (changes, restarts("garbled") - before)
 
 
-def test_a_list_without_a_resource_version_is_retried(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_list_without_a_resource_version_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """An API server sends one, even for an empty list."""
     fake = FakeApi()
     fake.put(NODES, thing("first"))

@@ -515,9 +515,7 @@ def test_the_wait_for_the_snapshot_is_limited_and_it_is_never_overwritten() -> N
     assert {"cf-crl-a", "cf-crl-b"} == RuleSnapshot(memory, "gpugate").load().keys()  # type: ignore[union-attr]
 
 
-def test_the_snapshot_is_not_lost_if_the_first_update_fails(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_snapshot_is_not_lost_if_the_first_update_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     """For example with a MemoryError at start."""
     _, after = broken_before_a_restart()
     monkeypatch.setattr(after.handler, "set_rules", short := Short(after.handler.set_rules))

@@ -82,10 +82,7 @@ def test_only_public_addresses_are_allowed_and_local_ones_of_listed_hosts(
     """Link-local, multicast and metadata addresses never are, in any notation."""
     found = ip_address(address)
 
-    assert (private, public) == (
-        allowed_address(found, private=True),
-        allowed_address(found, private=False),
-    )
+    assert (private, public) == (allowed_address(found, private=True), allowed_address(found, private=False))
 
 
 def test_a_registry_that_is_not_listed_is_not_asked(registry: FakeRegistry) -> None:
@@ -131,10 +128,7 @@ def test_no_notation_of_a_local_address_passes(host: str) -> None:
     [
         ("https://other.test:{port}/x", "other.test (127.0.0.1): the address is not public"),
         ("https://127.0.0.1:{port}/x", "127.0.0.1: the address is not public"),
-        (
-            "https://169.254.169.254/latest/meta-data/",
-            "169.254.169.254: link-local",
-        ),
+        ("https://169.254.169.254/latest/meta-data/", "169.254.169.254: link-local"),
         ("https://[::ffff:127.0.0.1]:{port}/x", "the address is not public"),
         ("http://registry.test:{port}/x", "only https is allowed"),
         ("file:///etc/passwd", "only https is allowed"),

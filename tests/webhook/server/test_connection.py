@@ -213,10 +213,7 @@ def test_a_connection_that_closes_discards_what_it_receives_up_to_twice_a_body()
         (CHUNKED + b"\r\n0\r\n" + b"a:b\r\n" * (MAX_HEADERS + 1) + b"\r\n", 431),
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"a:b\r\n" * MAX_HEADERS + b"\r\n", 431),
         (CHUNKED + b"\r\n1;" + b"x" * OVERHEAD_LIMIT, 431),
-        (
-            CHUNKED + b"\r\n0\r\nX: " + b"x" * OVERHEAD_LIMIT,
-            431,
-        ),
+        (CHUNKED + b"\r\n0\r\nX: " + b"x" * OVERHEAD_LIMIT, 431),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 101\r\n\r\n", 413),
         (b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: " + b"0" * 5000 + b"\r\n\r\n", 413),
         (CHUNKED + b"\r\n65\r\n" + b"x" * 101, 413),

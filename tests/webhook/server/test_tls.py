@@ -14,14 +14,7 @@ import pytest
 import trustme
 
 import webhook.server.server
-from certs.authority import (
-    CertificateError,
-    KeyPair,
-    is_valid_at,
-    make_authority,
-    make_leaf,
-    validity_of,
-)
+from certs.authority import CertificateError, KeyPair, is_valid_at, make_authority, make_leaf, validity_of
 from tests.support.serving import (
     HOST,
     NAMES,

@@ -41,8 +41,7 @@ def test_a_version_above_the_baseline_or_of_another_major_is_incompatible(runtim
 
 
 @pytest.mark.parametrize(
-    ("setting", "levels"),
-    [(Level.INCOMPATIBLE, [3, 3]), (Level.UNSTABLE, [3, 1]), (Level.COMPATIBLE, [3])],
+    ("setting", "levels"), [(Level.INCOMPATIBLE, [3, 3]), (Level.UNSTABLE, [3, 1]), (Level.COMPATIBLE, [3])]
 )
 def test_another_major_has_the_level_of_the_policy(setting: Level, levels: list[int]) -> None:
     """A version above the baseline stays incompatible, of whatever major."""

@@ -281,12 +281,7 @@ def test_libraries_are_loaded_from_the_loader_path_or_by_the_container_runtime(
     [
         (A100, "570.26", True, (Level.COMPATIBLE, ": it runs by forward compatibility (cuda-compat)", "")),
         (A100, "570.26", None, (Level.UNKNOWN, "the node's container runtime may not load", "")),
-        (
-            A100,
-            "570.26",
-            False,
-            (Level.INCOMPATIBLE, "; the node's container runtime does not load", LOW),
-        ),
+        (A100, "570.26", False, (Level.INCOMPATIBLE, "; the node's container runtime does not load", LOW)),
         (A100, "575.57.08", True, (Level.UNKNOWN, "cuda-compat may not support this GPU and driver", "")),
         (A100, "530.30.02", None, (Level.INCOMPATIBLE, "does not support driver branch 530", "")),
         (RTX, "570.26", True, (Level.INCOMPATIBLE, "does not support consumer GPUs", UNSUPPORTED)),

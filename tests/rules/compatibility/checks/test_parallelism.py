@@ -195,11 +195,7 @@ def test_a_launcher_says_how_many_processes_each_pod_has() -> None:
 
 @pytest.mark.parametrize(
     ("gpus", "reasons"),
-    [
-        (8, []),
-        (4, ["SGLang needs 8 GPUs on each node for `--tp=16`, the container requests 4"]),
-        (16, []),
-    ],
+    [(8, []), (4, ["SGLang needs 8 GPUs on each node for `--tp=16`, the container requests 4"]), (16, [])],
 )
 def test_a_known_number_of_nodes_divides_the_gpus(gpus: int, reasons: list[str]) -> None:
     """Too few on each node are a warning."""

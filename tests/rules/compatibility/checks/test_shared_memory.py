@@ -88,12 +88,7 @@ def test_nothing_is_said_of_a_container_with_shared_memory_or_one_gpu(fields: di
         {"volumeMounts": [{"name": "x", "mountPath": "/dev/shm/x"}]},
         {"volumeMounts": ["malformed", {"mountPath": 1}]},
         {"env": [{"name": "NCCL_SHM_DISABLE", "value": "0"}]},
-        {
-            "env": [
-                {"name": "NCCL_SHM_DISABLE", "value": "1"},
-                {"name": "NCCL_SHM_DISABLE", "value": "0"},
-            ]
-        },
+        {"env": [{"name": "NCCL_SHM_DISABLE", "value": "1"}, {"name": "NCCL_SHM_DISABLE", "value": "0"}]},
         {"spec": {"hostIPC": False}},
     ],
 )

@@ -53,8 +53,7 @@ def test_all_facts_are_read_from_the_attributes_of_a_gpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("version", "driver"),
-    [("535.104.5", "535.104.05"), ("580.126.20", "580.126.20"), ("570.26.0", "570.26")],
+    ("version", "driver"), [("535.104.5", "535.104.05"), ("580.126.20", "580.126.20"), ("570.26.0", "570.26")]
 )
 def test_a_driver_version_is_told_as_nvidia_smi_prints_it(version: str, driver: str) -> None:
     assert driver == facts(device(driverVersion={"version": version})).driver

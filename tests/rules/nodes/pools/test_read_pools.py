@@ -115,8 +115,7 @@ def requiring(
     """Return the pools of a NodePool with these requirements: key, operator, values."""
     found = [{"key": key, "operator": operator, "values": values} for key, operator, values in requirements]
     return read(
-        NODE_POOL,
-        {"spec|template|spec|requirements": found, "spec|template|metadata|labels": labels or {}},
+        NODE_POOL, {"spec|template|spec|requirements": found, "spec|template|metadata|labels": labels or {}}
     )
 
 

@@ -363,10 +363,7 @@ def test_wrong_usage_prints_one_line(arguments: list[str], message: str) -> None
 
 @pytest.mark.parametrize(
     ("text", "message", "output"),
-    [
-        ("[]", "no nodes", "text"),
-        ('[{"metadata": {"name": "x"}}]', "no node has GPU labels", "svg"),
-    ],
+    [("[]", "no nodes", "text"), ('[{"metadata": {"name": "x"}}]', "no node has GPU labels", "svg")],
 )
 def test_what_has_no_table_is_reported(tmp_path: Path, text: str, message: str, output: str) -> None:
     """Exit status 2; a picture has to show something."""

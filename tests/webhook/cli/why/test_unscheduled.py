@@ -44,11 +44,7 @@ def _cause(line: str, nodes: list[Any], amount: int = 1, name: str = GPU, **spec
             "no node offers nvidia.com/pgpumem-of-another; some offer nvidia.com/gpu, nvidia.com/mig-3g.40gb",
             INSTALL.format("nvidia.com/pgpumem-of-another"),
         ),
-        (
-            "example.com/device",
-            "no node offers example.com/device",
-            INSTALL.format("example.com/device"),
-        ),
+        ("example.com/device", "no node offers example.com/device", INSTALL.format("example.com/device")),
     ],
 )
 def test_a_resource_that_no_node_offers_is_said_to_be_offered_by_none(name: str, text: str, fix: str) -> None:
