@@ -66,7 +66,7 @@ class Creations(Load):
         denied = number // CLIENTS % 2 == 1
         document = json.loads(pod(f"gitops-{number}", {DEVICE: "5" if denied else "1"}))
         try:
-            created = api._ask("POST", f"{PODS}?dryRun=All", document)
+            created = api._request("POST", f"{PODS}?dryRun=All", document)
         except KubernetesError as error:
             if not denied or DENIAL not in str(error):
                 self.failures.append(str(error))

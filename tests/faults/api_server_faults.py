@@ -92,7 +92,7 @@ def _churn(world: World, over: threading.Event) -> None:
     while not over.wait(_CHURN_S):
         now = str(time.monotonic())
         for path in ("/api/v1/nodes/fits", "/api/v1/namespaces/kube-public/configmaps/cf-crl-faults-a"):
-            world.api._ask(
+            world.api._request(
                 "PATCH", path, {"metadata": {"annotations": {"churn": now}}}, "application/merge-patch+json"
             )
 

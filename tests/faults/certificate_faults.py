@@ -57,7 +57,7 @@ def _secret(data: Callable[[], dict[str, bytes]], *, restart: bool = False) -> B
     @contextmanager
     def breaks(world: World) -> Iterator[None]:
         swapped = {name: b64encode(content).decode() for name, content in data().items()}
-        world.api._ask("PATCH", _SECRET, {"data": swapped}, "application/merge-patch+json")
+        world.api._request("PATCH", _SECRET, {"data": swapped}, "application/merge-patch+json")
         if restart:
             world.gate.kill()
             world.gate.start()

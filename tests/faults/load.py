@@ -175,7 +175,7 @@ class Load(Clients):
 def _created(api: ClusterApi, creation: Creation, name: str) -> str:
     """Create a pod; return the result, '' if the API server itself is not reachable."""
     try:
-        created = api._ask("POST", _PODS, creation.document(name))
+        created = api._request("POST", _PODS, creation.document(name))
     except KubernetesError as error:
         message = str(error)
         if "failed calling webhook" in message:

@@ -54,7 +54,7 @@ RULE_SELECTORS: Final = (*(f"{prefix}type={RESOURCE_RULE_TYPE}" for prefix in LA
 # Seconds. A reachable API server answers a page in well under one.
 _CONNECT_S: Final = 5.0
 _READ_S: Final = 10.0
-# Seconds for which the API groups of a server count as known: a kind that is installed is noticed so late.
+# Seconds for which the API groups of a server are cached; a new kind is noticed after them at the latest.
 _GROUPS_S: Final = 30.0
 _JSON: Final = "application/json"
 # Connections that are kept when they are not in use; urllib3 warns of each one more. At the start, all
@@ -73,10 +73,10 @@ _REPORT_MANAGER: Final = "gpugate-reports"
 # The namespace of the manifests.
 _NAMESPACE: Final = "gpugate"
 
-# What an optional kind answers that is not installed, or not permitted to be read.
+# Statuses of an optional kind that is not installed, or may not be read.
 _NOT_DECLARED: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
 
-# What the API server answers for a kind that one may not read, or whose own server is away.
+# Statuses of a kind that may not be read, or whose own API server does not answer.
 _UNREADABLE: Final = frozenset(
     {
         HTTPStatus.FORBIDDEN,
@@ -85,12 +85,12 @@ _UNREADABLE: Final = frozenset(
         HTTPStatus.METHOD_NOT_ALLOWED,
     }
 )
-# Of a log that a command reads: a thousand lines of a kilobyte.
+# Bytes of a log that a command reads: a thousand lines of a kilobyte.
 _LOG_BYTES: Final = 2**20
 # Versions of a group that are searched for kinds; groups have two or three.
 _MAX_VERSIONS: Final = 8
 
-# What a request without an answer raises: no connection, a broken one, no readable token.
+# Exceptions of a request without an answer: no connection, a broken connection, no readable token.
 UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
 
 
@@ -99,7 +99,7 @@ class ClusterError(KubernetesError):
 
 
 class ApiError(KubernetesError):
-    """The API server rejects a request. status: of HTTP."""
+    """The API server rejects a request. status: the status code of HTTP."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(f"{status} {message}")
@@ -121,10 +121,10 @@ _decode_object = msgspec.json.Decoder(dict[str, Any]).decode
 
 
 class _ListMetadata(msgspec.Struct):
-    """Metadata of a list. more: the token of the next page; empty in the last."""
+    """Metadata of a list."""
 
     version: str = msgspec.field(default="", name="resourceVersion")
-    more: str = msgspec.field(default="", name="continue")
+    more: str = msgspec.field(default="", name="continue")  # token of the next page; empty in the last
 
 
 class _Group(msgspec.Struct):
@@ -150,7 +150,7 @@ class _Place(TypedDict):
 
 
 class _Placed(TypedDict):
-    """An object, of which only the namespace is decoded."""
+    """The decoded part of an object: its namespace."""
 
     metadata: _Place
 
@@ -161,16 +161,16 @@ class _Name(TypedDict):
 
 
 class _Named(TypedDict):
-    """An object, of which only the name and the namespace are decoded."""
+    """The decoded part of an object: its name and namespace."""
 
     metadata: _Name
 
 
 class WorkloadList(NamedTuple):
-    """Objects that are or contain pods, as JSON, and why others could not be read."""
+    """Objects that are or contain pods."""
 
-    objects: list[dict[str, Any]]
-    unread: list[str]
+    objects: list[dict[str, Any]]  # as JSON
+    unread: list[str]  # why objects of other kinds could not be read
 
 
 class ClusterApi:
@@ -233,31 +233,31 @@ class ClusterApi:
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object; raises NotFound, KubernetesError, also if the response is another object."""
-        found, name = self._ask("GET", path), unquote(path.rpartition("/")[2])
-        match found.get("metadata"):
+        document, name = self._request("GET", path), unquote(path.rpartition("/")[2])
+        match document.get("metadata"):
             case {"name": str(of), "resourceVersion": str()} if of == name:
-                return found
+                return document
         raise KubernetesError(f"GET {path}: the response is another object")
 
     def document(self, path: str) -> dict[str, Any]:
-        """Return the answer at a path that is no object, such as the kinds of a group; raises as `list`."""
+        """Return JSON that is no Kubernetes object, such as the kinds of a group; raises as `list` does."""
         return _decode_object(self._send("GET", path, retries=self._retries).data)
 
     def text(self, path: str, query: Mapping[str, str]) -> bytes:
-        """Return the answer at a path that is no JSON, such as a log; raises as `list` does."""
+        """Return a response that is not JSON, such as a log; raises as `list` does."""
         return self._send("GET", path, query, retries=self._retries).data
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Create an object in a collection; raises Conflict, KubernetesError."""
-        self._ask("POST", path, document)
+        self._request("POST", path, document)
 
     def replace(self, path: str, document: dict[str, Any]) -> None:
         """Replace the object of the same resourceVersion; raises Conflict, KubernetesError."""
-        self._ask("PUT", path, document)
+        self._request("PUT", path, document)
 
     def patch(self, path: str, operations: list[dict[str, Any]]) -> None:
         """Apply RFC 6902 operations; raises NotFound, Conflict, KubernetesError."""
-        self._ask("PATCH", path, operations, "application/json-patch+json")
+        self._request("PATCH", path, operations, "application/json-patch+json")
 
     def apply(self, path: str, document: dict[str, Any], manager: str) -> None:
         """Apply these fields with server-side apply, forced: the manager owns them and no others.
@@ -266,11 +266,11 @@ class ClusterApi:
         a resourceVersion and the object has another, KubernetesError.
         """
         query = urlencode({"fieldManager": manager, "force": "true"})
-        self._ask("PATCH", f"{path}?{query}", document, "application/apply-patch+yaml")
+        self._request("PATCH", f"{path}?{query}", document, "application/apply-patch+yaml")
 
     def delete(self, path: str) -> None:
         """Delete an object; raises NotFound, KubernetesError."""
-        self._ask("DELETE", path)
+        self._request("DELETE", path)
 
     def stream(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Return the response to a GET as a stream, which the caller closes.
@@ -328,17 +328,17 @@ class ClusterApi:
         with self._reading_groups:
             if self._groups is None or monotonic() - self._groups[1] > _GROUPS_S:
                 try:
-                    found = _decode_groups(self._send("GET", "/apis", retries=self._retries).data)
+                    groups = _decode_groups(self._send("GET", "/apis", retries=self._retries).data)
                 except (ApiError, msgspec.DecodeError):
                     return True
-                self._groups = frozenset(each.name for each in found.groups), monotonic()
+                self._groups = frozenset(entry.name for entry in groups.groups), monotonic()
             return group in self._groups[0]
 
     def close(self) -> None:
         """Close the connections that are not in use."""
         self.client.rest_client.pool_manager.clear()
 
-    def _ask(self, method: str, path: str, body: Any = None, media: str = _JSON) -> dict[str, Any]:
+    def _request(self, method: str, path: str, body: Any = None, media: str = _JSON) -> dict[str, Any]:
         """Return the object in the response to a request."""
         content = None if body is None else msgspec.json.encode(body)
         try:
@@ -397,7 +397,7 @@ def _root(group: str) -> str:
 
 
 def _component(deployment: Mapping[str, Any]) -> str | None:
-    """Return the component of gpugate that the pods of a Deployment are."""
+    """Return the component of gpugate that a Deployment runs, by the label of its pods."""
     labels: Mapping[str, str] = deployment["spec"]["template"].get("metadata", {}).get("labels") or {}
     return labels.get("app.kubernetes.io/component")
 
@@ -434,72 +434,75 @@ class Cluster:
 
     def rules(self, namespace: str) -> list[tuple[str, Mapping[str, Any]]]:
         """Return the name and the content of each rule ConfigMap of a namespace. Raises ClusterError."""
-        what, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
-        found = [item for selector in RULE_SELECTORS for item in self._list(Resource(what, path, selector))]
-        return sorted(dict(map(rule_source, found)).items(), key=itemgetter(0))
+        name, path = f"ConfigMaps of namespace {namespace!r}", config_maps(namespace)
+        items = [item for selector in RULE_SELECTORS for item in self._list(Resource(name, path, selector))]
+        return sorted(dict(map(rule_source, items)).items(), key=itemgetter(0))
 
     def rules_in_force(self) -> dict[str, str]:
-        """Return the versions of rules that the webhook has saved, JSON by their names; none without rights.
+        """Return the versions of rules that the webhook has saved, as JSON by name.
 
-        Its namespace is that of its Deployment, or `gpugate` if none is listed. Raises ClusterError.
+        They are read from the namespaces of its Deployments, or from `gpugate` if no Deployment is listed.
+        Empty without the right to read them. Raises ClusterError.
         """
-        found = dict[str, str]()
+        texts = dict[str, str]()
         try:
-            namespaces = {each["metadata"]["namespace"] for each in self.webhooks()} or {_NAMESPACE}
+            namespaces = {deployment["metadata"]["namespace"] for deployment in self.webhooks()} or {
+                _NAMESPACE
+            }
         except ClusterError as error:
             if not is_forbidden(error):
                 raise
             namespaces = {_NAMESPACE}
         for namespace in sorted(namespaces):
             try:
-                found |= saved_texts(self._get(snapshot_path(namespace)))
+                texts |= saved_texts(self._get(snapshot_path(namespace)))
             except ClusterError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, ApiError) and cause.status in _NOT_DECLARED):
                     raise
-        return found
+        return texts
 
     def rule_namespaces(self) -> list[str]:
-        """Return the namespaces that have rule ConfigMaps; none if these may not be listed everywhere.
+        """Return the namespaces that have rule ConfigMaps.
 
-        Raises ClusterError.
+        Empty without the right to list ConfigMaps of all namespaces. Raises ClusterError.
         """
-        what = "ConfigMaps of all namespaces"
+        name = "ConfigMaps of all namespaces"
         try:
-            found = [
+            items = [
                 item
                 for selector in RULE_SELECTORS
-                for item in self._list(Resource(what, ALL_CONFIG_MAPS, selector, _Placed))
+                for item in self._list(Resource(name, ALL_CONFIG_MAPS, selector, _Placed))
             ]
         except ClusterError as error:
             if is_forbidden(error):
                 return []
             raise
-        return sorted({item["metadata"]["namespace"] for item in found})
+        return sorted({item["metadata"]["namespace"] for item in items})
 
     def inventory(self) -> list[dict[str, Any]]:
-        """Return all nodes, and the objects that declare others or set their runtime, as JSON. ClusterError.
+        """Return all nodes, and the objects that declare pools, devices or container runtimes, as JSON.
 
-        What does not exist in the cluster, or may not be read, declares nothing.
+        Kinds that do not exist in the cluster or may not be read are left out. Raises ClusterError.
         """
         named = {AUTOSCALER_STATUS.name: AUTOSCALER_STATUS.kind, toolkit_daemon_set(): DAEMON_SET}
-        found = self._list(Resource("Nodes", NODES))
+        objects = self._list(Resource("Nodes", NODES))
         for kind, resource in {**declaring_resources(), **dra_resources()}.items():
             try:
                 written = named.get(kind, kind)
-                found += ({"kind": written, **each} for each in self._list(resource))
+                objects += ({"kind": written, **item} for item in self._list(resource))
             except ClusterError as error:
                 cause = error.__cause__
                 if not (isinstance(cause, ApiError) and cause.status in _NOT_DECLARED):
                     raise
-        return found
+        return objects
 
     def workloads(self, kinds: Workloads, namespace: str | None = None) -> WorkloadList:
-        """Return the objects of all kinds that are or contain pods, of one namespace or all.
+        """Return the objects of all kinds that are or contain pods, in one namespace or all.
 
         Kinds that the cluster does not serve have no objects. Raises ClusterError, if pods cannot be listed.
         """
-        found, unread = [], list[str]()
+        all_objects, unread = [], list[str]()
         for group in sorted({group for group, _ in kinds.paths}):
             wanted = {kind for of, kind in kinds.paths if of == group}
             try:
@@ -520,8 +523,8 @@ class Cluster:
                     unread.append(str(error))
                 else:
                     identity = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
-                    found += [identity | each for each in objects]
-        return WorkloadList(found, unread)
+                    all_objects += [identity | item for item in objects]
+        return WorkloadList(all_objects, unread)
 
     def pod(self, namespace: str, name: str) -> dict[str, Any]:
         """Return a pod, as JSON. Raises ClusterError, in kubectl's words if there is none."""
@@ -537,8 +540,8 @@ class Cluster:
         """Return the events about a pod, as JSON, the oldest first. Raises ClusterError."""
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
         fields = f"involvedObject.kind=Pod,involvedObject.name={name}"
-        found = self._list(Resource("events", path, fields=fields))
-        return sorted(found, key=_time_of)
+        events = self._list(Resource("events", path, fields=fields))
+        return sorted(events, key=_time_of)
 
     def failed_creations(self, namespace: str) -> list[dict[str, Any]]:
         """Return the events of a namespace about pods that could not be created, the oldest first.
@@ -546,11 +549,11 @@ class Cluster:
         As JSON. Raises ClusterError.
         """
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/events"
-        found = self._list(Resource("events", path, fields="reason=FailedCreate"))
-        return sorted(found, key=_time_of)
+        events = self._list(Resource("events", path, fields="reason=FailedCreate"))
+        return sorted(events, key=_time_of)
 
     def log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int) -> str:
-        """Return the last lines of a container's log, of its last run if previous. Raises ClusterError."""
+        """Return the last lines of a container's log. previous: of its previous run. Raises ClusterError."""
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"
         query = {
             "container": container,
@@ -558,24 +561,24 @@ class Cluster:
             "tailLines": str(lines),
             "limitBytes": str(_LOG_BYTES),
         }
-        what = f"read the log of container {container!r}"
-        return self._asked(what, lambda: self._api.text(path, query)).decode(errors="replace")
+        action = f"read the log of container {container!r}"
+        return self._call(action, lambda: self._api.text(path, query)).decode(errors="replace")
 
     def ignored_namespaces(self) -> list[str]:
-        """Return the namespaces that their label excludes; none if namespaces may not be listed.
+        """Return the namespaces that a label excludes; empty without the right to list namespaces.
 
         Raises ClusterError.
         """
         try:
-            found = self._list(Resource("Namespaces", NAMESPACES, IGNORED))
+            namespaces = self._list(Resource("Namespaces", NAMESPACES, IGNORED))
         except ClusterError as error:
             if isinstance(error.__cause__, ApiError):
                 return []
             raise
-        return sorted(each["metadata"]["name"] for each in found)
+        return sorted(namespace["metadata"]["name"] for namespace in namespaces)
 
     def _served(self, group: str, kinds: set[str]) -> dict[str, tuple[str, str]]:
-        """Return by kind the version and plural of the kinds of a group. Raises ClusterError."""
+        """Return version and plural of the kinds of a group, by kind. Raises ClusterError."""
         versions = ["v1"]
         if group:
             try:
@@ -585,54 +588,59 @@ class Cluster:
                     return {}
                 raise
             preferred = document.get("preferredVersion", {}).get("version")
-            offered = [each["version"] for each in document.get("versions", ())]
+            offered = [entry["version"] for entry in document.get("versions", ())]
             versions = [*dict.fromkeys([preferred, *offered] if preferred else offered)]
-        found: dict[str, tuple[str, str]] = {}
+        served: dict[str, tuple[str, str]] = {}
         for version in versions[:_MAX_VERSIONS]:
-            for each in self._get(f"{_root(group)}{version}").get("resources", ()):
-                if each["kind"] in kinds and "/" not in each["name"] and "list" in each.get("verbs", ()):
-                    found.setdefault(each["kind"], (version, each["name"]))
-            if kinds <= found.keys():
+            for resource in self._get(f"{_root(group)}{version}").get("resources", ()):
+                if (
+                    resource["kind"] in kinds
+                    and "/" not in resource["name"]
+                    and "list" in resource.get("verbs", ())
+                ):
+                    served.setdefault(resource["kind"], (version, resource["name"]))
+            if kinds <= served.keys():
                 break
-        return found
+        return served
 
     def _get(self, path: str) -> dict[str, Any]:
-        return self._asked(f"get {path}", lambda: self._api.document(path))
+        return self._call(f"get {path}", lambda: self._api.document(path))
 
     def webhooks(self) -> list[dict[str, Any]]:
         """Return the Deployments of gpugate's webhook, of all namespaces, as JSON. Raises ClusterError."""
         selector = "app.kubernetes.io/name=gpugate"
-        found = self._list(Resource("Deployments", "/apis/apps/v1/deployments", selector))
-        return [each for each in found if _component(each) == "webhook"]
+        deployments = self._list(Resource("Deployments", "/apis/apps/v1/deployments", selector))
+        return [deployment for deployment in deployments if _component(deployment) == "webhook"]
 
     def limits(self, namespace: str) -> list[dict[str, Any]]:
         """Return the ResourceQuotas and LimitRanges of a namespace, as JSON. Raises ClusterError."""
         return [
-            {"kind": kind, **each}
+            {"kind": kind, **item}
             for kind, path in limit_paths(namespace).items()
-            for each in self._list(Resource(f"{kind}s of namespace {namespace!r}", path))
+            for item in self._list(Resource(f"{kind}s of namespace {namespace!r}", path))
         ]
 
     def write_reports(
         self, documents: Sequence[Object], labels: Mapping[str, str], namespace: str | None
     ) -> tuple[int, int]:
-        """Apply Reports of OpenReports, delete those with these labels that are no longer among them.
+        """Apply Reports of OpenReports, and delete other Reports that have these labels.
 
-        namespace: only there, or everywhere. Returns the numbers of both. Raises ClusterError.
+        namespace: delete only there; None: everywhere. Returns the numbers of applied and deleted Reports.
+        Raises ClusterError.
         """
         place = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         selector = ",".join(f"{name}={value}" for name, value in labels.items())
         known = Resource("Reports of openreports.io", f"{_REPORTS}{place}/reports", selector, _Named)
-        stale = {_report_path(each) for each in self._list(known)} - {
-            _report_path(each) for each in documents
+        stale = {_report_path(report) for report in self._list(known)} - {
+            _report_path(report) for report in documents
         }
         written = sum(
-            self._done(self._api.apply, _report_path(each), each, _REPORT_MANAGER) for each in documents
+            self._done(self._api.apply, _report_path(report), report, _REPORT_MANAGER) for report in documents
         )
-        return written, sum(self._done(self._api.delete, each) for each in sorted(stale))
+        return written, sum(self._done(self._api.delete, path) for path in sorted(stale))
 
     def _done(self, write: Callable[..., None], *arguments: Any) -> bool:
-        """Return whether the object, or its namespace, still exists. Raises ClusterError."""
+        """Call a method that writes; return False if the object or its namespace is gone. ClusterError."""
         try:
             write(*arguments)
         except NotFound:
@@ -642,18 +650,18 @@ class Cluster:
         return True
 
     def _list(self, resource: Resource) -> list[dict[str, Any]]:
-        objects, *_ = self._asked(f"list {resource.name}", lambda: self._api.list_newest(resource))
+        objects, *_ = self._call(f"list {resource.name}", lambda: self._api.list_newest(resource))
         return [*objects]
 
-    def _asked(self, what: str, ask: Callable[[], T]) -> T:
-        """Return an answer of the API server. Raises ClusterError, by ApiError if the server refuses."""
+    def _call(self, action: str, request: Callable[[], T]) -> T:
+        """Return the result of a request. Raises ClusterError, because of ApiError if the server refuses."""
         try:
-            return ask()
+            return request()
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
                 raise ClusterError("You must be logged in to the server (Unauthorized)") from error
-            raise ClusterError(f"cannot {what}: {error}") from error
+            raise ClusterError(f"cannot {action}: {error}") from error
         except msgspec.DecodeError as error:
-            raise ClusterError(f"cannot {what}: not an API server: {error}") from error
+            raise ClusterError(f"cannot {action}: not an API server: {error}") from error
         except UNANSWERED as error:
             raise ClusterError(connection_error_text(error, self._api.url)) from error

@@ -17,18 +17,18 @@ from urllib.parse import SplitResult, urlsplit
 # Results of OpenSSL's verification: https://docs.openssl.org/3.5/man3/X509_STORE_CTX_get_error/
 _OUT_OF_DATE: Final = frozenset({9, 10})
 _UNKNOWN_AUTHORITY: Final = frozenset({2, 18, 19, 20, 21})
-# What OpenSSL says of an answer in plain HTTP.
+# Reasons of OpenSSL for an answer in plain HTTP.
 _NOT_TLS: Final = frozenset({"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"})
-# What timed out, by the errors of urllib3, which files at URLs are read without.
+# What timed out, by the name of urllib3's error: files at URLs are read without importing urllib3.
 _TIMEOUTS: Final = {"ConnectTimeoutError": "dial", "ReadTimeoutError": "read"}
-# What an answer raises that ends before its end, if the system reports nothing.
+# Names of the errors of an incomplete answer.
 _CUT: Final = frozenset({"ProtocolError", "InvalidChunkLength", "IncompleteRead"})
 
 
 def connection_error_text(error: BaseException, url: str) -> str:
-    """Return what kubectl prints if a server does not answer. url: of the server."""
+    """Return the text that kubectl prints if a server does not answer. url: of the server."""
     server = urlsplit(url).netloc
-    if any(isinstance(each, ConnectionRefusedError) for each in _causes(error)):
+    if any(isinstance(cause, ConnectionRefusedError) for cause in _causes(error)):
         return f"The connection to the server {server} was refused - did you specify the right host or port?"
     return f"Unable to connect to the server: {network_error_text(error, url)}"
 
@@ -36,15 +36,15 @@ def connection_error_text(error: BaseException, url: str) -> str:
 def network_error_text(error: BaseException, url: str) -> str:
     """Return what failed between this machine and a server, in one line. url: of the server."""
     causes = list(_causes(error))
-    if text := next(filter(None, (_text(each, urlsplit(url)) for each in causes)), None):
+    if text := next(filter(None, (_text(cause, urlsplit(url)) for cause in causes)), None):
         return text
-    if any(type(each).__name__ in _CUT for each in causes):
+    if any(type(cause).__name__ in _CUT for cause in causes):
         return "connection closed"
     return " ".join(str(causes[-1]).split())
 
 
 def _text(error: BaseException, server: SplitResult) -> str | None:
-    """Return the text for one of the causes of an error; None if it says nothing."""
+    """Return the text for a cause of an error; None if there is none."""
     text = None
     match error:
         case socket.gaierror():
@@ -75,12 +75,17 @@ def _certificate_error(error: ssl.SSLCertVerificationError) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error and what it reports, outermost first: a reason of urllib, an argument, a cause."""
+    """Yield an error and its causes, outermost first: reasons of urllib, arguments, causes of Python."""
     seen: list[BaseException] = []
-    left: list[object] = [error]
-    while left:
-        each = left.pop(0)
-        if isinstance(each, BaseException) and not any(each is other for other in seen):
-            seen.append(each)
-            yield each
-            left += [getattr(each, "reason", None), *each.args, each.__cause__, each.__context__]
+    pending: list[object] = [error]
+    while pending:
+        candidate = pending.pop(0)
+        if isinstance(candidate, BaseException) and not any(candidate is other for other in seen):
+            seen.append(candidate)
+            yield candidate
+            pending += [
+                getattr(candidate, "reason", None),
+                *candidate.args,
+                candidate.__cause__,
+                candidate.__context__,
+            ]

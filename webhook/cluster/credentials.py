@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# What the library raises for a file that is not a kubeconfig: it does not check types.
+# Exceptions of the library for a file that is not a kubeconfig: it does not check types.
 _OTHER_TYPES: Final = (AttributeError, LookupError, RecursionError, TypeError, UnicodeError)
 
 # Messages of the library, and what kubectl says instead.
@@ -67,8 +67,8 @@ def by_kubeconfig(kubeconfig: str | None, context: str | None) -> Configuration:
 def _in_words_of_kubectl(message: str) -> str:
     """Return a message of the library about names in a kubeconfig as kubectl words it."""
     for pattern, words in _WORDS_OF_KUBECTL.items():
-        if found := pattern.search(message):
-            return found.expand(words)
+        if match := pattern.search(message):
+            return match.expand(words)
     return message
 
 

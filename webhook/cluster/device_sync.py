@@ -1,6 +1,6 @@
-"""Device sync: keeps the state of Dynamic Resource Allocation by changes of its objects.
+"""Device sync: keeps the state of Dynamic Resource Allocation up to date with its objects.
 
-ResourceSlices may come by the thousand at once, so the state is made anew at most some times a second.
+Thousands of ResourceSlices may change at once, so a new state is made once in a second at most.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ _COOLDOWN_S: Final = 1.0
 _IDLE_S: Final = 3600.0
 # Problems that are logged in the life of a process.
 _MOST_PROBLEMS: Final = 100
-# Where a read object is kept in what a reflector passes on.
+# Key of the read slice in the objects that a reflector passes on.
 _READ: Final = "read"
 
 ClaimMap = ShardedDict[ClaimKey, Any]
 
 
 class DeviceSync:
-    """Keeps slices and classes as they change, and passes each state on. set_state: may be slow."""
+    """Keeps the current slices and classes, and passes on each new state. set_state: may be slow."""
 
     def __init__(self, set_state: Callable[[DraState], None]) -> None:
         self._set_state = set_state
@@ -45,15 +45,15 @@ class DeviceSync:
         self._slices: dict[str, ResourceSlice] = {}
         self._classes: dict[str, DeviceClass] = {}
         self._passed: tuple[list[ResourceSlice], list[DeviceClass]] = [], []
-        self._told: set[Problem] = set()
+        self._logged: set[Problem] = set()
         self._task = PeriodicTask(
             "devices", self.update, lambda: _IDLE_S, lambda _: None, (), cooldown=lambda: _COOLDOWN_S
         )
 
     def resources(self) -> dict[str, Resource]:
-        """Return what is watched, by kind; slices are read before the next page of a list is."""
-        found = dra_resources()
-        return {**found, SLICE: replace(found[SLICE], read=self._read_slice)}
+        """Return the watched resources, by kind. The slices of a page are read before the next page is."""
+        resources = dra_resources()
+        return {**resources, SLICE: replace(resources[SLICE], read=self._read_slice)}
 
     def start(self) -> None:
         """Start to pass on states after changes."""
@@ -64,10 +64,10 @@ class DeviceSync:
         self._task.stop()
 
     def on_change(self, kind: str, change: Change) -> None:
-        """Apply a change of slices or classes. After a list the state is passed on before this returns."""
+        """Apply a change of slices or classes. After a list, the state is passed on before this returns."""
         with self._lock:
             if kind == SLICE:
-                _apply(self._slices, change, lambda found: found[_READ])
+                _apply(self._slices, change, lambda document: document[_READ])
                 if isinstance(change, Listed):
                     self._forget_kinds()
             elif kind == DEVICE_CLASS:
@@ -78,7 +78,7 @@ class DeviceSync:
             self._task.trigger()
 
     def update(self) -> None:
-        """Pass on the state of what is known now, unless it is the last one."""
+        """Pass on the current state, unless it is equal to the last one."""
         with self._passing:  # an older state must not replace a newer one
             with self._lock:
                 slices, classes = known = [*self._slices.values()], [*self._classes.values()]
@@ -88,32 +88,36 @@ class DeviceSync:
                 self._passed = known
 
     def _forget_kinds(self) -> None:
-        """Forget kinds of devices that are gone."""
-        self._pool.keep(each for one in self._slices.values() for each, _ in one.kinds)
+        """Forget kinds of devices that no slice has any more."""
+        self._pool.keep(kind for resource_slice in self._slices.values() for kind, _ in resource_slice.kinds)
 
     def _read_slice(self, document: Object) -> Object:
-        found, problems = read_slice(document, self._pool)
-        if found and not self._swept and any(kind.hidden is None for kind, _ in found.kinds):
-            # There are too many kinds, perhaps because of those that are gone. It is tried once for each
-            # state, as it takes time for all slices.
+        resource_slice, problems = read_slice(document, self._pool)
+        if (
+            resource_slice
+            and not self._swept
+            and any(kind.hidden is None for kind, _ in resource_slice.kinds)
+        ):
+            # There are too many kinds. Forgetting old ones may make room; it takes time for all slices, so it
+            # is tried once for each state.
             with self._lock:
                 self._swept = True
                 self._forget_kinds()
-            found, problems = read_slice(document, self._pool)
-        self._tell(problems)
-        return {"metadata": document["metadata"], _READ: found}
+            resource_slice, problems = read_slice(document, self._pool)
+        self._log_problems(problems)
+        return {"metadata": document["metadata"], _READ: resource_slice}
 
     def _read_class(self, document: Object) -> DeviceClass | None:
-        found, problems = read_device_class(document)
-        self._tell(problems)
-        return found
+        device_class, problems = read_device_class(document)
+        self._log_problems(problems)
+        return device_class
 
-    def _tell(self, problems: list[Problem]) -> None:
+    def _log_problems(self, problems: list[Problem]) -> None:
         """Log each problem once, and not more than a hundred."""
-        for each in problems:
-            if each not in self._told and len(self._told) < _MOST_PROBLEMS:
-                self._told.add(each)
-                _log.warning("%s: cannot read %s: %.100r", *each)
+        for problem in problems:
+            if problem not in self._logged and len(self._logged) < _MOST_PROBLEMS:
+                self._logged.add(problem)
+                _log.warning("%s: cannot read %s: %.100r", *problem)
 
 
 def _apply(known: dict[str, Any], change: Change, read: Callable[[Object], Any]) -> None:
@@ -121,26 +125,28 @@ def _apply(known: dict[str, Any], change: Change, read: Callable[[Object], Any])
     match change:
         case Listed(objects):
             known.clear()
-            known.update((each["metadata"]["name"], found) for each in objects if (found := read(each)))
-        case Applied(one):
-            if found := read(one):
-                known[one["metadata"]["name"]] = found
+            known.update(
+                (document["metadata"]["name"], value) for document in objects if (value := read(document))
+            )
+        case Applied(document):
+            if value := read(document):
+                known[document["metadata"]["name"]] = value
             else:
-                known.pop(one["metadata"]["name"], None)
-        case Deleted(one):
-            known.pop(one["metadata"]["name"], None)
+                known.pop(document["metadata"]["name"], None)
+        case Deleted(document):
+            known.pop(document["metadata"]["name"], None)
 
 
 def with_claims(claims: ClaimMap, kind: str, change: Change) -> ClaimMap:
-    """Return claims and templates after a change of those of a kind."""
+    """Return claims and templates after a change of one kind."""
     after: ClaimMap = ShardedDict() if isinstance(change, Listed) else claims.copy()
     if isinstance(change, Listed):
-        for key, each in claims.items():
+        for key, claim in claims.items():
             if key[0] != kind:
-                after.put(key, each)
-        for found in change.objects:
-            after.put(claim_key(kind, found), found)
+                after.put(key, claim)
+        for claim in change.objects:
+            after.put(claim_key(kind, claim), claim)
     else:
-        found = change.object
-        after.put(claim_key(kind, found), None if isinstance(change, Deleted) else found)
+        claim = change.object
+        after.put(claim_key(kind, claim), None if isinstance(change, Deleted) else claim)
     return after

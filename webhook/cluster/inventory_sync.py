@@ -1,4 +1,4 @@
-"""Inventory sync: watches nodes, and the objects that declare others, and keeps a handler's inventory.
+"""Inventory sync: watches nodes, pools and devices, and keeps a handler's inventory up to date.
 
 Only nodes are required. Any other kind is off where its CRD or the right to read it is missing.
 """
@@ -28,8 +28,8 @@ from webhook.cluster.resource import NODES, Resource, declaring_resources
 
 _log = logging.getLogger("gpugate.cluster")
 
-# Seconds for which the labels of a GPU count that vanished from its node. Partitioning it anew with MIG takes
-# minutes, in which GPU Feature Discovery has removed them. A kubelet reports its node every five minutes.
+# Seconds for which GPU labels still count after they vanished from their node. Partitioning a GPU with MIG
+# takes minutes, for which GPU Feature Discovery removes them. A kubelet reports its node every five minutes.
 REMEMBERED_S: Final = 600.0
 _OF_OPERATOR: Final = (CLUSTER_POLICY, toolkit_daemon_set())
 
@@ -79,9 +79,9 @@ class Node(TypedDict):
 
 
 class InventorySync:
-    """Watches nodes and declared pools, and sets a handler's inventory. on_synced: called after each change.
+    """Watches nodes, declared pools and devices, and sets a handler's inventory.
 
-    clock: returns seconds that only grow.
+    clock: a monotonic clock, in seconds. on_synced: called after each change.
     """
 
     def __init__(
@@ -98,7 +98,7 @@ class InventorySync:
         self._claims: ClaimMap = ShardedDict()
         self._devices = DeviceSync(self._set_dra)
         declaring, dra = declaring_resources(), self._devices.resources()
-        self._resources = {kind: each.name for kind, each in {**declaring, **dra}.items()}
+        self._resources = {kind: resource.name for kind, resource in {**declaring, **dra}.items()}
         self._awaited = {"nodes", *self._resources.values()}
         self._watches: list[tuple[Reflector, Callable[[Change], None]]] = [
             (Reflector(api, Resource("nodes", NODES, shape=Node)), self.on_nodes),
@@ -121,7 +121,7 @@ class InventorySync:
 
     @property
     def awaited(self) -> Collection[str]:
-        """What was not listed yet, nor found to be absent."""
+        """The resources that were neither listed nor reported absent."""
         return sorted(self._awaited)
 
     def start(self) -> None:
@@ -142,8 +142,8 @@ class InventorySync:
             before = self._inventory
             match change:
                 case Listed(objects):
-                    nodes = [self._remembering(each) for each in objects]
-                    present = {each["metadata"]["name"] for each in objects}
+                    nodes = [self._remembering(node) for node in objects]
+                    present = {node["metadata"]["name"] for node in objects}
                     self._uids = {name: uid for name, uid in self._uids.items() if name in present}
                     self._vanished = {name: lost for name, lost in self._vanished.items() if name in present}
                     empty = Inventory().with_operator(before.operator)
@@ -163,12 +163,14 @@ class InventorySync:
         with self._lock:
             known = self._objects.get(kind, {})
             match change:
-                case Listed(found):
-                    self._objects[kind] = {_key(each): {"kind": kind, **each} for each in found}
-                case Applied(one):
-                    self._objects[kind] = known | {_key(one): {"kind": kind, **one}}
-                case Deleted(one):
-                    self._objects[kind] = {key: each for key, each in known.items() if key != _key(one)}
+                case Listed(objects):
+                    self._objects[kind] = {_key(document): {"kind": kind, **document} for document in objects}
+                case Applied(document):
+                    self._objects[kind] = known | {_key(document): {"kind": kind, **document}}
+                case Deleted(document):
+                    self._objects[kind] = {
+                        key: value for key, value in known.items() if key != _key(document)
+                    }
             self._unreadable.discard(kind)
             self._declare(kind)
         self.on_synced()
@@ -183,10 +185,10 @@ class InventorySync:
         self.on_synced()
 
     def on_unavailable(self, kind: str, status: int) -> None:
-        """Apply that objects of a kind cannot be listed. What is known of them stays, if they may exist.
+        """Handle a kind that cannot be listed. Known objects stay if they may still exist.
 
-        Without the right to read them the kind is off; any other failure of the first request may hide nodes
-        that can be added.
+        Without the right to read a kind, it is ignored. After another failure of the first request, there may
+        be unknown nodes that can be added.
         """
         if status == HTTPStatus.NOT_FOUND and kind in DRA_KINDS:
             self._change_dra(kind, Listed([]))
@@ -210,8 +212,8 @@ class InventorySync:
             self._devices.on_change(kind, change)
 
     def _declare(self, kind: str) -> None:
-        objects = {name: found.values() for name, found in self._objects.items()}
-        operator = read_operator(*(objects.pop(each, ()) for each in _OF_OPERATOR))
+        objects = {name: by_name.values() for name, by_name in self._objects.items()}
+        operator = read_operator(*(objects.pop(name, ()) for name in _OF_OPERATOR))
         declared = declared_pools(objects, self._unreadable)
         self._set(self._inventory.with_pools(declared).with_operator(operator))
         self._awaited.discard(self._resources[kind])
@@ -226,7 +228,7 @@ class InventorySync:
             self._handler.set_inventory(inventory)
 
     def _remembering(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a node with the labels that it had until some minutes ago, unless another had its name."""
+        """Return a node with the labels that vanished minutes ago, unless it replaces another node."""
         metadata = node["metadata"]
         name, labels, uid = metadata["name"], metadata.get("labels") or {}, metadata.get("uid", "")
         replaced = self._uids.get(name, uid) != uid
@@ -244,7 +246,7 @@ class InventorySync:
         return {**node, FORMER_LABELS: lost}
 
 
-def _key(found: Mapping[str, Any]) -> str:
+def _key(document: Mapping[str, Any]) -> str:
     """Return the name of an object with its namespace, if it has one."""
-    metadata = found["metadata"]
+    metadata = document["metadata"]
     return f"{metadata.get('namespace', '')}/{metadata['name']}"

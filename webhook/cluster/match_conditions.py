@@ -16,7 +16,8 @@ template: the API server allows only changes of its image, and of its resources 
 
 An expression never fails: with failurePolicy Fail, an error denies the object. A malformed pod or template
 is skipped; the API server or a controller reports it.
-Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-requests-matchconditions
+Source: https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#matching-
+requests-matchconditions
 """
 
 from __future__ import annotations
@@ -126,19 +127,19 @@ def resources_in(text: str) -> frozenset[str]:
     if _ANY in text:
         return EVERY_RESOURCE
     names, globs = _IN.search(text), _MATCHES.search(text)
-    found = set(_NAME.findall(names[1])) if names else set()
+    resources = set(_NAME.findall(names[1])) if names else set()
     if globs:
-        found |= {
-            re.sub(r"\[\.\]|\.\*|\.", lambda part: _TEXT[part[0]], each) for each in globs[1].split("|")
+        resources |= {
+            re.sub(r"\[\.\]|\.\*|\.", lambda part: _TEXT[part[0]], pattern) for pattern in globs[1].split("|")
         }
-    return frozenset(found)
+    return frozenset(resources)
 
 
 def _split(resources: Collection[str]) -> tuple[str, str]:
     """Return the names as a CEL list, and the globs as a regular expression; empty for none."""
     names = sorted(name for name in resources if not is_glob(name))
     globs = sorted(name for name in resources if is_glob(name))
-    pattern = "|".join(re.sub("[.*?]", lambda part: _GLOB[part[0]], each) for each in globs)
+    pattern = "|".join(re.sub("[.*?]", lambda part: _GLOB[part[0]], name) for name in globs)
     return json.dumps(names) if names else "", pattern
 
 
@@ -152,7 +153,7 @@ def _key_test(resources: Collection[str]) -> str:
 
 
 def _claims_test(resources: Collection[str]) -> str:
-    """Return the CEL test for claims, whose device classes a rule may match; they are in other objects."""
+    """Return the CEL test for claims, if a rule matches a device class; the pod does not name the class."""
     matched = any(overlap(glob(name), _OF_CLASSES) for name in resources)
     return '"claims" in container["resources"] ||' if matched else ""
 
@@ -176,8 +177,10 @@ def _templates(workloads: Workloads) -> str:
         updates = (
             f'{_POD_UPDATE} ?\n    ({_lists(_CONTAINERS)}).map(all, all.map(n, {{"containers": [n]}})) :\n  '
         )
-    found = {f"{group}/{kind}": _rows(workloads, (group, kind)) for group, kind in sorted(workloads.paths)}
-    rows = {kind: each for kind, each in found.items() if each}
+    rows_by_kind = {
+        f"{group}/{kind}": _rows(workloads, (group, kind)) for group, kind in sorted(workloads.paths)
+    }
+    rows = {kind: kind_rows for kind, kind_rows in rows_by_kind.items() if kind_rows}
     first, second = (
         "".join(_step(f"p[{part}]", at) for at in range(_longest(rows, part))) for part in (0, 1)
     )
@@ -213,12 +216,17 @@ def _split_at_every(steps: Steps) -> list[Steps]:
 
 def _longest(rows: Mapping[str, list[list[Steps]]], part: int) -> int:
     """Return the largest number of steps in a part of the rows."""
-    return max((len(row[part]) for each in rows.values() for row in each if part < len(row)), default=0)
+    return max(
+        (len(row[part]) for kind_rows in rows.values() for row in kind_rows if part < len(row)), default=0
+    )
 
 
 def _table(rows: Mapping[str, list[list[Steps]]]) -> str:
     """Return the CEL map of the rows of each kind, a line each."""
-    lines = [f"{json.dumps(kind)}: {json.dumps(each, separators=(',', ':'))}" for kind, each in rows.items()]
+    lines = [
+        f"{json.dumps(kind)}: {json.dumps(kind_rows, separators=(',', ':'))}"
+        for kind, kind_rows in rows.items()
+    ]
     return "{\n    " + ",\n    ".join(lines) + "}"
 
 
@@ -234,7 +242,7 @@ def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
     The pod is in it, too, so that a change of the pod is a change of the template.
     """
     steps = "".join(_step("p[3]", at) for at in range(_longest(rows, 3)))
-    if not any(len(row) > 3 for each in rows.values() for row in each):
+    if not any(len(row) > 3 for kind_rows in rows.values() for row in kind_rows):
         return ""
     every = "all.filter(each, type(each) == list)"
     # The API server rejects a map whose values have different types, but for `dyn`.
@@ -246,7 +254,7 @@ def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
 
 
 def _lists(paths: tuple[Steps, ...]) -> str:
-    """Return the CEL lists of what paths with one `*` lead to."""
+    """Return the CEL lists of the values at paths with one `*`."""
     rows = map(_split_at_every, paths)
     return " + ".join(f"[o]{_walk(row[0])}.map(all, {_MEMBERS}{_walk(row[1])})" for row in rows)
 

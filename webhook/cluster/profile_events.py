@@ -59,15 +59,15 @@ class ProfileEvents:
         snapshot = self._handler.snapshot
         if snapshot is self._checked or not self._handler.synced:
             return
-        found = set()
+        events = set()
         for name, message in islice(_differences(snapshot, self._handler.stale), MAX_EVENTS):
             if (config_map := self._config_map(name)) is None:
                 continue  # deleted a moment ago
             event = (name, config_map["metadata"]["resourceVersion"], message)
             if event not in self._written:
                 self._write(config_map, message)
-            found.add(event)
-        self._checked, self._written = snapshot, frozenset(found)
+            events.add(event)
+        self._checked, self._written = snapshot, frozenset(events)
 
     def _write(self, config_map: Object, message: str) -> None:
         try:
@@ -83,14 +83,14 @@ def _differences(snapshot: Snapshot, stale: Collection[str]) -> Iterator[tuple[s
 
     Nodes come and go, and each other message would be another Event.
     """
-    for each in differences_of_rules(snapshot.policy.rules, snapshot.inventory):
+    for difference in differences_of_rules(snapshot.policy.rules, snapshot.inventory):
         message = (
-            f"node profile and reality differ: {each.fact} is {each.stated} in the profile, but "
-            f"{each.reported} on present nodes; correct the profile, or the labels in its match; "
+            f"node profile and reality differ: {difference.fact} is {difference.stated} in the profile, but "
+            f"{difference.reported} on present nodes; correct the profile, or the labels in its match; "
             "`gpugate nodes` names the nodes"
         )
-        if each.profile not in stale:
-            yield each.profile, message
+        if difference.profile not in stale:
+            yield difference.profile, message
 
 
 def _log_failure(fault: Exception) -> None:

@@ -34,7 +34,7 @@ _STALLED: Final = 1.1
 # Seconds of pause after a first failure, twice that after each further one, and at most; half is random.
 _PAUSE_S: Final = 1.0
 LONGEST_PAUSE_S: Final = 30.0
-# Of a resource that does not exist, or is not permitted.
+# Statuses of a resource that does not exist, or is not permitted.
 _ABSENT: Final = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.FORBIDDEN})
 # Errors that are not about the resourceVersion: the API server starts, stops, or is overloaded.
 _BUSY: Final = frozenset(
@@ -46,9 +46,9 @@ _BUSY: Final = frozenset(
     }
 )
 
-# What may end a request without a bug.
+# Exceptions that may end a request without a bug.
 FAILURES: Final = (ApiError, msgspec.DecodeError, *UNANSWERED)
-# The first that matches; otherwise the token could not be read.
+# Values of a metric's label; the first match counts. Without one, the token could not be read.
 _REASONS: Final = (
     (msgspec.DecodeError, "garbled"),
     (urllib3.exceptions.ReadTimeoutError, "stalled"),
@@ -83,7 +83,7 @@ Change = Listed | Applied | Deleted
 
 
 class _Event(msgspec.Struct):
-    """A line of a watch; the object may be a Status or nothing but a resourceVersion."""
+    """A line of a watch; the object may be a Status, or have only a resourceVersion."""
 
     type: str
     object: msgspec.Raw
@@ -103,22 +103,18 @@ _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
 @dataclass(slots=True)
 class _Position:
-    """Position of a watch.
+    """Position of a watch."""
 
-    version: the last resourceVersion; empty if a list is required. quiet: attempts in a row without an event.
-    absent: whether the resource was absent or not permitted since the last list.
-    """
-
-    version: str = ""
-    quiet: int = 0
-    absent: bool = False
+    version: str = ""  # the last resourceVersion; empty if a list is required
+    quiet: int = 0  # consecutive attempts without an event
+    absent: bool = False  # whether the resource was absent or not permitted since the last list
 
 
 class Reflector:
     """Lists and watches one resource, with any number of requests.
 
     unavailable: for a resource that may be absent or not permitted; called with the status of HTTP, or 0,
-    each time that it cannot be listed. pause: waits so many seconds, or until stopped. chance: returns a
+    whenever it cannot be listed. pause: waits for a number of seconds, or until stopped. chance: returns a
     random number from 0 to 1. watch_s: seconds of one request.
     """
 
@@ -205,11 +201,11 @@ class Reflector:
             if event.type == "BOOKMARK":
                 position.version = _decode_bookmark(event.object).metadata.version
                 continue
-            found = _named(self._decode(event.object))
+            document = _named(self._decode(event.object))
             if self.resource.read and event.type != "DELETED":
-                found = self.resource.read(found)
-            yield Deleted(found) if event.type == "DELETED" else Applied(found)
-            position.version = found["metadata"]["resourceVersion"]
+                document = self.resource.read(document)
+            yield Deleted(document) if event.type == "DELETED" else Applied(document)
+            position.version = document["metadata"]["resourceVersion"]
 
     def _list(self, position: _Position) -> Listed:
         resource = self.resource
@@ -218,7 +214,7 @@ class Reflector:
         objects, version, self._path = self._api.list_newest(resource)
         if not version:
             raise msgspec.ValidationError("a list without a resourceVersion")
-        objects, position.version = [_named(found) for found in objects], version
+        objects, position.version = [_named(document) for document in objects], version
         position.absent = False
         metrics.WATCH_HEARD.labels(resource.name).set_to_current_time()
         _log.info("listed %s %s at resourceVersion %s", len(objects), resource.name, position.version)
@@ -263,26 +259,26 @@ class Reflector:
                 after_s = LONGEST_PAUSE_S
 
 
-def _named(found: Object) -> Object:
+def _named(document: Object) -> Object:
     """Return an object; raises msgspec.ValidationError if it has no name or resourceVersion."""
-    metadata = found.get("metadata")
+    metadata = document.get("metadata")
     known = isinstance(metadata, dict) and all(
         isinstance(metadata.get(key), str) for key in ("name", "resourceVersion")
     )
     if not known:
         raise msgspec.ValidationError("an object without a name or a resourceVersion")
-    return found
+    return document
 
 
 def _reason(error: Exception) -> str:
-    """Return what ended a request, as a value of the metric's label."""
+    """Return the reason why a request ended, as a value of the metric's label."""
     if isinstance(error, ApiError):
         return "expired" if error.status == HTTPStatus.GONE else "refused"
     return next((word for kind, word in _REASONS if isinstance(error, kind)), "unauthenticated")
 
 
 def _is_unanswered(error: Exception) -> bool:
-    """Return whether no answer came from the API server, or not all of one."""
+    """Return whether the API server sent no complete answer."""
     return isinstance(error, urllib3.exceptions.HTTPError | OSError)
 
 

@@ -1,4 +1,4 @@
-"""Resources of the Kubernetes API that are listed and watched, and those of which an inventory is made."""
+"""Resources of the Kubernetes API that are listed and watched, and the resources of an inventory."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def config_maps(namespace: str) -> str:
 
 
 def limit_paths(namespace: str) -> dict[str, str]:
-    """Return by kind the paths of what limits the pods of a namespace."""
+    """Return the paths of the ResourceQuotas and LimitRanges of a namespace, by kind."""
     path = f"/api/v1/namespaces/{quote(namespace, safe='')}"  # it may be the text of a manifest
     return {"ResourceQuota": f"{path}/resourcequotas", "LimitRange": f"{path}/limitranges"}
 
@@ -39,10 +39,13 @@ def limit_paths(namespace: str) -> dict[str, str]:
 class Resource:
     """A resource to list or watch.
 
-    name: in logs and metrics. selector: by labels; fields: by fields. shape: the decoded part of objects, for
-    msgspec; it must have `metadata.name` and `metadata.resourceVersion`, an object without them is a failure.
-    others: the paths of older versions, used where the first does not exist. read: returns what is kept of
-    each object, with its metadata; called in the order of changes.
+    Attributes:
+        name: in logs and metrics.
+        selector: label selector.
+        shape: decoded part of objects, a type for msgspec, with `metadata.name` and
+        `metadata.resourceVersion`. fields: field selector. others: paths of older versions, used if `path`
+        does not exist. read: returns the part of an object to keep, with its metadata; called in the order of
+        changes.
     """
 
     name: str
@@ -56,8 +59,8 @@ class Resource:
     @property
     def selectors(self) -> dict[str, str]:
         """The parameters of a request that select objects."""
-        found = {"labelSelector": self.selector, "fieldSelector": self.fields}
-        return {name: value for name, value in found.items() if value}
+        selectors = {"labelSelector": self.selector, "fieldSelector": self.fields}
+        return {name: value for name, value in selectors.items() if value}
 
 
 class _Metadata(TypedDict):
@@ -83,25 +86,28 @@ class _Settings(TypedDict):
 
 
 def declaring_resources() -> dict[str, Resource]:
-    """Return what declares nodes, or sets their container runtime, by its kind.
+    """Return the resources that declare nodes or set their container runtime, by kind.
 
-    Kinds of which only one object is read go by its name.
+    A resource of which only one object is read has the name of that object as its key.
     """
-    found = {each.kind: _resource(each.group, each.plural, each.versions) for each in POOL_KINDS}
-    found[CLUSTER_POLICY] = _resource(GPU_OPERATOR, PLURAL, POLICY_VERSIONS, _Settings)
+    resources = {
+        pool_kind.kind: _resource(pool_kind.group, pool_kind.plural, pool_kind.versions)
+        for pool_kind in POOL_KINDS
+    }
+    resources[CLUSTER_POLICY] = _resource(GPU_OPERATOR, PLURAL, POLICY_VERSIONS, _Settings)
     status = AUTOSCALER_STATUS
-    found[status.name] = Resource(
+    resources[status.name] = Resource(
         status.name, config_maps(status.namespace), fields=f"metadata.name={status.name}"
     )
     daemon_set = toolkit_daemon_set()
-    found[daemon_set] = Resource(
+    resources[daemon_set] = Resource(
         daemon_set, DAEMON_SETS, shape=_Settings, fields=f"metadata.name={daemon_set}"
     )
-    return found
+    return resources
 
 
 def dra_resources() -> dict[str, Resource]:
-    """Return what declares devices and claims, by its kind."""
+    """Return the resources of devices and claims, by kind."""
     return {kind: _resource(GROUP, plural, VERSIONS, DraObject) for kind, plural in DRA_KINDS.items()}
 
 

@@ -40,7 +40,7 @@ def content_of(config_map: Mapping[str, Any]) -> str:
 
 
 def must_save(config_map: Mapping[str, Any]) -> bool:
-    """Return whether a rule ConfigMap belongs into the snapshot: all but those of the image resolver."""
+    """Return whether a rule ConfigMap belongs into the snapshot: all except those of the image resolver."""
     return (config_map["metadata"].get("labels") or {}).get(MANAGED_LABEL) != IMAGE_RESOLVER
 
 
@@ -50,7 +50,7 @@ def snapshot_path(namespace: str) -> str:
 
 
 def saved_texts(config_map: Mapping[str, Any]) -> Mapping[str, str]:
-    """Return the saved versions, JSON by the name of the rule; none, and a log line, if they are invalid."""
+    """Return the saved versions as JSON, by name of the rule; empty, with a log line, if they are invalid."""
     packed = (config_map.get("binaryData") or {}).get(_KEY, "")
     try:
         return _decode(gzip.decompress(b64decode(packed))) if packed else {}
@@ -71,9 +71,9 @@ class RuleSnapshot:
         self._path = snapshot_path(namespace)
 
     def load(self) -> Mapping[str, str] | None:
-        """Return each rule ConfigMap as JSON by its name; None, and a log line, if it cannot be read.
+        """Return the saved rule ConfigMaps as JSON, by name; None, with a log line, if they cannot be read.
 
-        Returns no ConfigMaps if nothing was saved, or the content is invalid.
+        Empty if nothing was saved, or the content is invalid.
         """
         try:
             return saved_texts(self._api.get(self._path))
@@ -89,11 +89,11 @@ class RuleSnapshot:
         packed = b64encode(gzip.compress(msgspec.json.encode(texts, order="sorted"), mtime=0)).decode()
         try:
             for _ in range(_ATTEMPTS):
-                found = self._api.get(self._path)
-                if saved_texts(found) == texts:
+                config_map = self._api.get(self._path)
+                if saved_texts(config_map) == texts:
                     break
                 try:
-                    self._api.replace(self._path, found | {"binaryData": {_KEY: packed}})
+                    self._api.replace(self._path, config_map | {"binaryData": {_KEY: packed}})
                     break
                 except Conflict:
                     continue

@@ -36,14 +36,11 @@ _AWAITED_RETRIES: Final = 10
 
 @dataclass(frozen=True, slots=True)
 class ActiveRules:
-    """The rules in force and the errors of the others, by the names of ConfigMaps.
-
-    stale: the names whose last good version is in force instead of the newest.
-    """
+    """The rules in force, and the errors in newer versions, by names of ConfigMaps."""
 
     in_force: Mapping[str, RuleSet]
     errors: Mapping[str, tuple[RuleError, ...]]
-    stale: frozenset[str]
+    stale: frozenset[str]  # names whose last good version is in force instead of the newest
 
 
 def resolve(newest: Mapping[str, Loaded], before: Mapping[str, RuleSet]) -> ActiveRules:
@@ -92,8 +89,8 @@ class RuleSync:
     """Watches rule ConfigMaps, resolves conflicts and sets a handler's rules.
 
     namespace: of the ConfigMaps. snapshot: keeps the versions in force over restarts. later: runs a function
-    in a moment, or after so many seconds, in its own thread; a bug there costs that one change, and Python
-    reports it. on_synced: called after each change.
+    in a thread of its own, after a number of seconds; a bug there loses only that change, and Python reports
+    it. on_synced: called after each change.
     """
 
     def __init__(
@@ -132,7 +129,9 @@ class RuleSync:
     def config_map(self, name: str) -> Object | None:
         """Return the newest version of a rule ConfigMap, if there is one."""
         with self._lock:
-            return next((found[name] for found in self._listed.values() if name in found), None)
+            return next(
+                (config_maps[name] for config_maps in self._listed.values() if name in config_maps), None
+            )
 
     def start(self) -> None:
         """Start the watches."""
@@ -146,7 +145,7 @@ class RuleSync:
             reflector.stop()
 
     def on_change(self, selector: str, change: Change) -> None:
-        """Take a change of the ConfigMaps with a selector; it comes into force a moment later."""
+        """Accept a change of the ConfigMaps of a selector; it comes into force a moment later."""
         with self._lock:
             listed = self._listed.setdefault(selector, {})
             match change:
@@ -177,7 +176,11 @@ class RuleSync:
             with self._lock:
                 self._is_due = False
                 # A ConfigMap with several labels is listed several times; soon all copies are the same again.
-                config_maps = {name: found for each in self._listed.values() for name, found in each.items()}
+                config_maps = {
+                    name: config_map
+                    for by_name in self._listed.values()
+                    for name, config_map in by_name.items()
+                }
             newest = {name: self._load(name, config_maps[name]) for name in sorted(config_maps)}
             self._restore()
             before = self._active
@@ -260,7 +263,7 @@ class RuleSync:
 
 
 def _decides(active: ActiveRules) -> bool:
-    """Return whether a rule is in force that is enabled."""
+    """Return whether an enabled rule is in force."""
     return any(rule.enabled for rules in active.in_force.values() for rule in rules)
 
 

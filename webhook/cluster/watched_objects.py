@@ -1,4 +1,4 @@
-"""Watched objects: single objects that are read often, kept in memory by a watch of each.
+"""Watched objects: single objects that are read often, kept in memory by watches.
 
 RBAC can limit `list` and `watch` to a name, if the request selects that name by its fields:
 https://kubernetes.io/docs/reference/access-authn-authz/rbac/#referring-to-resources
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 class WatchedObjects:
     """A `certs.kubernetes_api.Kubernetes` that reads the objects at some paths from memory.
 
-    Requests for all other objects, and all writes, go to the API server. So does a read of a watched object
-    while its watch has not begun or is not permitted, and after a write here until the watch has reported its
-    result: a writer never decides by a version that it has replaced itself.
+    Writes and reads of other objects go to the API server. A read of a watched object goes there, too, while
+    its watch has not begun or is not permitted, and after a write until the watch has reported the result: a
+    writer never decides by a version that it has replaced itself.
     """
 
     awaited: Collection[str] = ()
@@ -48,7 +48,7 @@ class WatchedObjects:
             reflector.start(partial(self.on_change, path))
 
     def stop(self) -> None:
-        """Stop the watches; what is known stays."""
+        """Stop the watches; the objects in memory stay."""
         for reflector, _ in self._watches:
             reflector.stop()
 
@@ -66,15 +66,15 @@ class WatchedObjects:
         return self._api.now()
 
     def get(self, path: str) -> dict[str, Any]:
-        """Return the object, which is not to be changed; raises NotFound, KubernetesError."""
+        """Return the object, which the caller must not change; raises NotFound, KubernetesError."""
         with self._lock:
             is_known = path in self._objects and path not in self._written
-            found = self._objects.get(path)
+            document = self._objects.get(path)
         if not is_known:
             return self._newest(path)
-        if found is None:
+        if document is None:
             raise NotFound(f"GET {path}: 404 not found")
-        return found
+        return document
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         """Create an object in the collection at this path; raises Conflict, KubernetesError."""
@@ -98,18 +98,18 @@ class WatchedObjects:
             self._expect(path)
 
     def _newest(self, path: str) -> dict[str, Any]:
-        """Return the object by a request; if its watch has reported this version, it is known again."""
+        """Return the object by a request; if its watch has reported this version, read from memory again."""
         try:
-            found = self._api.get(path)
+            document = self._api.get(path)
         except NotFound:
             self._compare(path, None)
             raise
-        self._compare(path, found)
-        return found
+        self._compare(path, document)
+        return document
 
-    def _compare(self, path: str, found: Object | None) -> None:
+    def _compare(self, path: str, document: Object | None) -> None:
         with self._lock:
-            if path in self._objects and _version(self._objects[path]) == _version(found):
+            if path in self._objects and _version(self._objects[path]) == _version(document):
                 self._written.discard(path)
 
     def _expect(self, path: str) -> None:
@@ -117,7 +117,7 @@ class WatchedObjects:
             self._written.add(path)
 
     def _on_unavailable(self, path: str, status: int) -> None:
-        """Read an object by requests again whose watch is refused."""
+        """Read an object by requests again, because its watch is refused."""
         if status:  # of HTTP; an API server that is away refuses nothing
             with self._lock:
                 self._objects.pop(path, None)
@@ -129,5 +129,5 @@ def _resource(path: str) -> Resource:
     return Resource(f"{collection.rpartition('/')[2]} {name}", collection, fields=f"metadata.name={name}")
 
 
-def _version(found: Object | None) -> str:
-    return str(found["metadata"]["resourceVersion"]) if found else ""
+def _version(document: Object | None) -> str:
+    return str(document["metadata"]["resourceVersion"]) if document else ""

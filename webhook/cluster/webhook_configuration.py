@@ -124,7 +124,9 @@ def _log_failure(fault: Exception) -> None:
 
 def _named_in(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the resources that the conditions name."""
-    texts = (each["expression"] for _, webhook in _ours(document) for _, each in _conditions(webhook))
+    texts = (
+        condition["expression"] for _, webhook in _ours(document) for _, condition in _conditions(webhook)
+    )
     return frozenset(name for text in texts for name in resources_in(text))
 
 
@@ -133,15 +135,15 @@ def _edits(document: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
     for place, webhook in _ours(document):
         where = f"/webhooks/{place}/matchConditions"
         condition = {"name": CONDITION, "expression": text}
-        found = list(_conditions(webhook))
+        conditions = list(_conditions(webhook))
         if not webhook.get("matchConditions"):
             yield {"op": "add", "path": where, "value": [condition]}
-        elif not found:
+        elif not conditions:
             yield {"op": "add", "path": f"{where}/-", "value": condition}
         yield from (
             _replace(f"{where}/{index}/expression", text)
-            for index, each in found
-            if each["expression"] != text
+            for index, condition in conditions
+            if condition["expression"] != text
         )
 
 
@@ -152,9 +154,9 @@ def _ours(document: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]
 
 
 def _conditions(webhook: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
-    for index, each in enumerate(webhook.get("matchConditions") or ()):
-        if each["name"] == CONDITION:
-            yield index, each
+    for index, condition in enumerate(webhook.get("matchConditions") or ()):
+        if condition["name"] == CONDITION:
+            yield index, condition
 
 
 def _replace(path: str, value: Any) -> dict[str, Any]:
