@@ -144,7 +144,7 @@ def _lowest_drivers(
     if not gpus:
         return None if fitting else VersionRange(newest)
     lowest = newest
-    for cuda in (each for each in known_cudas() if barrier < each < newest):
+    for cuda in (each for each in known_cudas(gpus[0].facts) if barrier < each < newest):
         levels = [judge.answer(_with_cuda(each, cuda)) for each in gpus]
         if Level.INCOMPATIBLE in levels:
             break

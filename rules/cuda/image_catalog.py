@@ -15,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -24,12 +24,14 @@ from packaging.version import InvalidVersion, Version
 from rules.cel.library import cel
 from rules.cuda.nvidia_require import REQUIRE_CUDA, Constraint, Factor, Group, Host, constraint_of_image
 from rules.cuda.tables import (
+    BUILT_IN,
+    Facts,
     RequireText,
     Status,
     capabilities,
     capability,
     cuda_version,
-    read_table,
+    derived,
     require_of_nvidia_cuda,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -245,13 +247,17 @@ class ImageCatalog:
         "_patterns",
         "_references",
         "_texts",
+        "facts",
         "families",
         "find",
         "rows",
         "steps",
     )
 
-    def __init__(self, rows: Iterable[ImageRow], families: Iterable[FamilyRow] = ()) -> None:
+    def __init__(
+        self, rows: Iterable[ImageRow], families: Iterable[FamilyRow] = (), facts: Facts = BUILT_IN
+    ) -> None:
+        self.facts = facts
         self.rows = tuple(rows)
         self.families = tuple(families)
         self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
@@ -278,7 +284,7 @@ class ImageCatalog:
 
     def preceded_by(self, rows: Iterable[ImageRow]) -> ImageCatalog:
         """Return a catalogue with further rows before the rows of the cluster."""
-        return ImageCatalog((*rows, *self.rows), self.families)
+        return ImageCatalog((*rows, *self.rows), self.families, self.facts)
 
     def look_up(self, reference: str) -> ImageFacts:
         """Return the facts about an image; NOTHING_KNOWN if the reference is invalid or no row matches.
@@ -301,7 +307,7 @@ class ImageCatalog:
         rows: list[ImageRow] = []
         for row in self._digests.get(image.digest or "", ()):
             _add_platform(rows, row)
-        return _of_rows(rows, image) if rows else None
+        return _of_rows(self.facts, rows, image) if rows else None
 
     def _of_cluster(self, image: Image) -> tuple[ImageFacts, ImageCase] | None:
         """Return the facts and the case of the first row that matches and is not for another digest."""
@@ -309,13 +315,13 @@ class ImageCatalog:
         exact = (self._texts[spelling] for spelling in spellings if spelling in self._texts)
         for rows in exact:
             if not (rows[0].digest and image.digest):
-                return _of_rows(rows, image)
+                return _of_rows(self.facts, rows, image)
         for row in self._patterns:
             if row.pattern is None or (row.digest and image.digest):
                 continue
             for spelling in spellings:
                 if match := row.pattern.fullmatch(spelling):
-                    return _facts(row.name, row.cases[0], image, match), row.cases[0]
+                    return _facts(self.facts, row.name, row.cases[0], image, match), row.cases[0]
         return None
 
     def _of_family(self, image: Image) -> ImageFacts | None:
@@ -324,17 +330,17 @@ class ImageCatalog:
         parent, _, name = path.rpartition("/")
         for rows, end_of in ((self._names.get(name), path), (self._names.get(_ANY), parent)):
             for end, row in rows or ():
-                if end_of.endswith(end) and (facts := _match(row, tag, image)):
+                if end_of.endswith(end) and (facts := _match(self.facts, row, tag, image)):
                     return facts
         if newest := self._references.get(f"{image.name}:{tag}"):
-            return _facts(newest.name, newest.cases[0], image)
+            return _facts(self.facts, newest.name, newest.cases[0], image)
         for row in self._any:
-            if facts := _match(row, image.name if row.of_name else tag, image):
+            if facts := _match(self.facts, row, image.name if row.of_name else tag, image):
                 return facts
         return None
 
 
-def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
+def rebuilt(facts: Facts, image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
     """Return the facts of an image after it is rebuilt with another CUDA version.
 
     Its NVIDIA_REQUIRE_CUDA, if any, becomes the value of nvidia/cuda. Other requirements stay.
@@ -344,7 +350,7 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
         accelerator="",
         cuda=cuda,
         exact=True,
-        constraints=_of_base(str(cuda), certain=True) if image.constraints else (),
+        constraints=_of_base(facts, str(cuda), certain=True) if image.constraints else (),
         base=cuda if image.base else None,
         branches=frozenset(),
         cuda_compat=image.cuda_compat if image.base else CompatLibraries.UNKNOWN,
@@ -354,10 +360,15 @@ def rebuilt(image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
     )
 
 
-@cache
 def built_in_catalog() -> ImageCatalog:
-    """Return the built-in catalogue: facts/images.yaml."""
-    return ImageCatalog((), map(_row, read_table("images")))
+    """Return the catalogue of the built-in facts."""
+    return catalog_of(BUILT_IN)
+
+
+@derived
+def catalog_of(facts: Facts) -> ImageCatalog:
+    """Return the catalogue without rows of a cluster: facts/images.yaml."""
+    return ImageCatalog((), map(_row, facts.table("images")), facts)
 
 
 def _row(row: Mapping[str, Any]) -> FamilyRow:
@@ -394,12 +405,12 @@ def _read_case(row: Mapping[str, Any]) -> ImageCase:
     )
 
 
-def _match(row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
+def _match(facts: Facts, row: FamilyRow, text: str, image: Image) -> ImageFacts | None:
     """Return the facts of a row if it matches a text and has a case for the version."""
     match = row.pattern.fullmatch(text)
     if match is None or not (case := _case(row, match.groupdict().get("version"))):
         return None
-    return _facts(row.name, case, image, match, has_family=bool(row.repositories))
+    return _facts(facts, row.name, case, image, match, has_family=bool(row.repositories))
 
 
 @lru_cache(maxsize=1024)  # versions in image tags
@@ -428,7 +439,8 @@ def covers(versions: str, version: Version) -> bool:
 _specifiers = lru_cache(maxsize=512)(SpecifierSet)  # those of the tables, which have 300
 
 
-def _facts(
+def _facts(  # noqa: PLR0913 - what an image is, and what is known of it
+    facts: Facts,
     name: str,
     case: ImageCase,
     image: Image,
@@ -450,7 +462,7 @@ def _facts(
         accelerator=(groups.get("accelerator") or case.accelerator).lower(),
         cuda=cuda,
         exact=exact,
-        constraints=_of_base(based, certain=case.status.certain) if based else _written(case, image),
+        constraints=_of_base(facts, based, certain=case.status.certain) if based else _written(case, image),
         base=CudaVersion.parse(based) if based else None,
         branches=case.branches,
         cuda_compat=compat,
@@ -492,11 +504,10 @@ def _base(case: ImageCase, cuda: CudaVersion | None, groups: Mapping[str, str | 
     return groups.get("cuda") or (str(cuda) if cuda else "")
 
 
-@lru_cache(maxsize=256)  # versions in image tags
-def _of_base(base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
+def _of_base(facts: Facts, base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
     """Return the NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
     texts: defaultdict[str, list[RequireText]] = defaultdict(list)
-    for fact in require_of_nvidia_cuda(base):
+    for fact in require_of_nvidia_cuda(facts, base):
         texts[fact.architecture].append(fact)
     by_architecture = {
         architecture: StartConstraint(
@@ -541,10 +552,10 @@ def _add_platform(rows: list[ImageRow], row: ImageRow) -> None:
         rows.append(row)
 
 
-def _of_rows(rows: list[ImageRow], image: Image) -> tuple[ImageFacts, ImageCase]:
+def _of_rows(facts: Facts, rows: list[ImageRow], image: Image) -> tuple[ImageFacts, ImageCase]:
     """Return the facts of the rows about one image, and the case of the first."""
-    facts = _of_platforms([_facts(row.name, row.cases[0], image) for row in rows])
-    return facts, rows[0].cases[0]
+    platforms = [_facts(facts, row.name, row.cases[0], image) for row in rows]
+    return _of_platforms(platforms), rows[0].cases[0]
 
 
 def _completed(facts: ImageFacts, case: ImageCase, family: ImageFacts) -> ImageFacts:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, lru_cache
+from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda import framework_flags
@@ -43,7 +43,7 @@ from rules.cuda.nvidia_require import (
     requirement_cost,
 )
 from rules.cuda.shell_script import CommandLine
-from rules.cuda.tables import compiles_for, read_table
+from rules.cuda.tables import Facts, derived, read_table, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.pod import Container, Environment, environment, references
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -326,7 +326,7 @@ def _rebuilt(facts: ContainerFacts, catalog: ImageCatalog, cuda: CudaVersion) ->
         known=tuple(pair for pair in facts.known if pair[0] != CUDA_VERSION_VARIABLE),
         annotations=tuple(pair for pair in facts.annotations if pair[0] != CUDA_VERSION_ANNOTATION),
     )
-    return _of_image(changed, rebuilt(catalog.find(facts.image), cuda), catalog.steps)
+    return _of_image(changed, rebuilt(catalog.facts, catalog.find(facts.image), cuda), catalog)
 
 
 def _is_short(facts: ContainerFacts) -> bool:
@@ -367,14 +367,14 @@ def _relevant_variables() -> frozenset[str]:
 
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:
     """Return the GPU requirements that follow from facts. Raises OverBudgetError; see also `problems`."""
-    return _of_image(facts, catalog.find(facts.image), catalog.steps)
+    return _of_image(facts, catalog.find(facts.image), catalog)
 
 
-def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequirements:
-    """Return the GPU requirements of a container and its image. steps: to find the image."""
+def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -> GpuRequirements:
+    """Return the GPU requirements of a container and its image, which the catalogue has found."""
     env = Environment(dict(facts.known), frozenset(facts.unknown))
     budget, conditions = Budget(), requirement_cost(env.known)
-    budget.spend(_STEPS_OF_FACTS + steps + conditions)
+    budget.spend(_STEPS_OF_FACTS + catalog.steps + conditions)
     annotations = _Annotations(facts.annotations)
     annotated = _cuda_of_annotation(annotations)
     declared = annotated or _cuda_of_variable(env)
@@ -394,7 +394,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
     compute = (
         *_compute_of_annotation(annotations),
         *_compute_of_image(image),
-        *_compute_of_toolkit(compiles),
+        *_compute_of_toolkit(catalog.facts, compiles),
         *_compute_of_flags(flags),
     )
     replacing = [CUDA_VERSION_ANNOTATION if annotated else CUDA_VERSION_VARIABLE] if declared else []
@@ -418,7 +418,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, steps: int) -> GpuRequir
         branches=image.branches,
         compute=compute,
         refused=_refused_flags(flags),
-        built_for=_built_for(image, compiles),
+        built_for=_built_for(catalog.facts, image, compiles),
         cuda_compat=compat or image.cuda_compat,
         platforms=platforms,
         memory=memory,
@@ -602,9 +602,9 @@ def _compute_of_image(image: ImageFacts) -> tuple[ComputeRequirement, ...]:
     return (ComputeRequirement(image.compute, certain=image.certain, origin=image.compute_origin),)
 
 
-def _compute_of_toolkit(toolkit: CudaRequirement | None) -> tuple[ComputeRequirement, ...]:
+def _compute_of_toolkit(facts: Facts, toolkit: CudaRequirement | None) -> tuple[ComputeRequirement, ...]:
     """Return the lowest compute capability of the toolkit's compiler; newer toolkits have no lower one."""
-    code = _code(toolkit.version) if toolkit else None
+    code = _codes(facts).get(toolkit.version) if toolkit else None
     if toolkit is None or code is None:
         return ()
     lowest = code.built_for.capabilities[0]
@@ -653,11 +653,11 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
     ]
 
 
-def _built_for(image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:
+def _built_for(facts: Facts, image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:
     """Return the capabilities that the image has code for, by its catalogue row, else by its toolkit."""
     if image.built_for or toolkit is None or not toolkit.exact:
         return image.built_for
-    code = _code(toolkit.version)
+    code = _codes(facts).get(toolkit.version)
     if code is None:
         return None
     certain = code.built_for.certain and toolkit.certain and image.ptx is None  # PTX of an unknown capability
@@ -671,10 +671,10 @@ class _Code(NamedTuple):
     words: Message  # continues the origin of the toolkit
 
 
-@lru_cache(maxsize=256)  # CUDA versions
-def _code(cuda: CudaVersion) -> _Code | None:
-    fact = compiles_for(cuda)
-    if fact is None:
-        return None
-    words = Message(", which compiles for compute capability {lowest} and higher", lowest=fact.value[0])
-    return _Code(BuiltFor(fact.value, ptx=None, certain=fact.certain), words)
+@derived
+def _codes(facts: Facts) -> dict[CudaVersion, _Code]:
+    words = Message(", which compiles for compute capability {lowest} and higher")
+    return {
+        cuda: _Code(BuiltFor(fact.value, ptx=None, certain=fact.certain), words.having(lowest=fact.value[0]))
+        for cuda, fact in toolkits(facts).items()
+    }

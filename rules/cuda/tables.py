@@ -1,4 +1,4 @@
-"""Tables of `facts/` about NVIDIA's toolkits, drivers, GPUs and errors, loaded once on first use.
+"""Facts about NVIDIA's toolkits, drivers, GPUs and errors: tables of `facts/`, loaded on first use.
 
 Every fact has a source and a status. An uncertain fact alone must never deny a pod.
 """
@@ -9,14 +9,18 @@ import json
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, lru_cache
+from functools import cache, partial, wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message, Text
 from rules.text.yaml_document import SourceError, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 T = TypeVar("T")
 
@@ -115,6 +119,44 @@ def _head(name: str, text: str) -> str:
     return f'"{name}": ["{sha256(text.encode()).hexdigest()}", '
 
 
+class Facts:
+    """A release of the tables, and what is computed from them: `derived` functions; immutable.
+
+    Nodes and images have the facts that are asked about them, so that a decision has one release.
+    """
+
+    __slots__ = ("_read", "_tables", "values")
+
+    def __init__(self, read_table: Callable[[str], Any]) -> None:
+        """Create facts. read_table: the plain values of a table, by its name."""
+        self._read = read_table
+        self._tables: dict[str, Any] = {}
+        self.values: dict[Callable[..., Any], Any] = {}  # of `derived` functions
+
+    def table(self, name: str) -> Any:
+        """Return a table as plain values, read on first use. Raises SourceError: the table is wrong."""
+        if name not in self._tables:
+            self._tables[name] = self._read(name)
+        return self._tables[name]
+
+
+def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
+    """Return a function of facts whose result is computed once, and kept in them."""
+
+    @wraps(function)
+    def value(facts: Facts) -> T:
+        try:
+            kept: T = facts.values[function]
+        except KeyError:
+            kept = facts.values[function] = function(facts)
+        return kept
+
+    return value
+
+
+BUILT_IN: Final = Facts(read_table)
+
+
 def cuda_version(text: str) -> CudaVersion:
     """Return a CUDA version of a table. Raises ValueError: the table is wrong."""
     return _parsed(CudaVersion.parse(text), text)
@@ -147,88 +189,91 @@ def _fact(value: T, row: dict[str, Any]) -> Fact[T]:
 # Toolkits
 
 
-@cache
-def _toolkits() -> dict[CudaVersion, Fact[tuple[ComputeCapability, ...]]]:
+@derived
+def toolkits(facts: Facts) -> dict[CudaVersion, Fact[tuple[ComputeCapability, ...]]]:
+    """Return the capabilities that each toolkit generates code for, lowest first."""
     return {
         cuda_version(row["cuda"]): _fact(capabilities(row["built_for"]), row)
-        for row in read_table("toolkits")
+        for row in facts.table("toolkits")
     }
-
-
-def compiles_for(cuda: CudaVersion) -> Fact[tuple[ComputeCapability, ...]] | None:
-    """Return the capabilities that a toolkit generates code for, lowest first; None if unknown."""
-    return _toolkits().get(cuda)
 
 
 # Drivers
 
 
-@cache
-def _drivers() -> Any:
-    return read_table("drivers")
+@derived
+def _branches(facts: Facts) -> dict[int, Fact[CudaVersion]]:
+    rows = facts.table("drivers")["branches"]
+    return {row["branch"]: _fact(cuda_version(row["cuda"]), row) for row in rows}
 
 
-@cache
-def _branches() -> dict[int, Fact[CudaVersion]]:
-    return {row["branch"]: _fact(cuda_version(row["cuda"]), row) for row in _drivers()["branches"]}
-
-
-def cuda_of_branch(branch: int) -> Fact[CudaVersion] | None:
+def cuda_of_branch(facts: Facts, branch: int) -> Fact[CudaVersion] | None:
     """Return the CUDA API version of a driver branch (535 has 12.2); None if unknown."""
-    return _branches().get(branch)
+    return _branches(facts).get(branch)
 
 
-def certain_branches() -> list[int]:
+def certain_branches(facts: Facts) -> list[int]:
     """Return the driver branches whose CUDA API version is certain, the oldest first."""
-    return sorted(branch for branch, fact in _branches().items() if fact.certain)
+    return sorted(branch for branch, fact in _branches(facts).items() if fact.certain)
 
 
-@cache
-def newest_release(branch: int) -> DriverVersion | None:
+def newest_release(facts: Facts, branch: int) -> DriverVersion | None:
     """Return the newest driver of a branch that came with a toolkit; None if none is known."""
-    rows = (row for row in _drivers()["toolkits"] if Status(row["status"]).certain)
+    rows = (row for row in facts.table("drivers")["toolkits"] if Status(row["status"]).certain)
     return max((driver for row in rows if (driver := _driver(row["driver"])).branch == branch), default=None)
 
 
-@cache
-def minor_version_floor(major: int) -> Fact[DriverVersion] | None:
+@derived
+def _minor_version_floors(facts: Facts) -> dict[int, Fact[DriverVersion]]:
+    rows = facts.table("drivers")["minor_version_floors"]
+    return {row["major"]: _fact(_driver(row["driver"]), row) for row in rows}
+
+
+def minor_version_floor(facts: Facts, major: int) -> Fact[DriverVersion] | None:
     """Return the minimum driver for minor-version compatibility of a CUDA major; None before CUDA 11."""
-    rows = _drivers()["minor_version_floors"]
-    return next((_fact(_driver(row["driver"]), row) for row in rows if row["major"] == major), None)
+    return _minor_version_floors(facts).get(major)
 
 
-@cache
-def forward_compatible(cuda: CudaVersion, branch: int) -> Fact[bool] | None:
+@derived
+def _forward(facts: Facts) -> dict[CudaVersion, Fact[frozenset[int]]]:
+    rows = facts.table("drivers")["forward"]
+    return {cuda_version(row["cuda"]): _fact(frozenset(row["branches"]), row) for row in rows}
+
+
+def forward_compatible(facts: Facts, cuda: CudaVersion, branch: int) -> Fact[bool] | None:
     """Return whether cuda-compat of a CUDA version works on a driver branch; None if unknown."""
-    if branch not in _drivers()["forward_listed"]:
+    branches = _forward(facts).get(cuda)
+    if branches is None or branch not in facts.table("drivers")["forward_listed"]:
         return None
-    rows = _drivers()["forward"]
-    return next(
-        (_fact(branch in row["branches"], row) for row in rows if cuda_version(row["cuda"]) == cuda), None
-    )
+    return Fact(branch in branches.value, branches.source, branches.status)
 
 
-@cache
-def forward_once_listed(cuda: CudaVersion, branch: int) -> bool | None:
+@derived
+def _once_listed(facts: Facts) -> dict[CudaVersion, frozenset[int]]:
+    rows = facts.table("drivers")["forward_once_listed"]
+    return {cuda_version(row["cuda"]): frozenset(row["branches"]) for row in rows}
+
+
+def forward_once_listed(facts: Facts, cuda: CudaVersion, branch: int) -> bool | None:
     """Return whether NVIDIA has ever listed a driver branch for cuda-compat of a CUDA version.
 
     None: nothing is known of this CUDA version.
     """
-    rows = (row for row in _drivers()["forward_once_listed"] if cuda_version(row["cuda"]) == cuda)
-    return next((branch in row["branches"] for row in rows), None)
+    branches = _once_listed(facts).get(cuda)
+    return None if branches is None else branch in branches
 
 
-def branch_of_cuda(cuda: tuple[int, int]) -> int | None:
+def branch_of_cuda(facts: Facts, cuda: tuple[int, int]) -> int | None:
     """Return the driver branch that has a CUDA API version (12.2: 535); None if none or more are known."""
-    branches = [branch for branch, fact in _branches().items() if fact.value == cuda and fact.certain]
+    branches = [branch for branch, fact in _branches(facts).items() if fact.value == cuda and fact.certain]
     return branches[0] if len(branches) == 1 else None
 
 
-@cache
-def known_cudas() -> tuple[CudaVersion, ...]:
+@derived
+def known_cudas(facts: Facts) -> tuple[CudaVersion, ...]:
     """Return the CUDA API versions of one driver branch each, the newest first."""
-    versions = sorted({fact.value for fact in _branches().values()}, reverse=True)
-    return tuple(version for version in versions if branch_of_cuda(version) is not None)
+    versions = sorted({fact.value for fact in _branches(facts).values()}, reverse=True)
+    return tuple(version for version in versions if branch_of_cuda(facts, version) is not None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,16 +285,16 @@ class LastBranch:
     branch: int
 
 
-@cache
-def last_branches() -> tuple[Fact[LastBranch], ...]:
+@derived
+def last_branches(facts: Facts) -> tuple[Fact[LastBranch], ...]:
     """Return the architectures that newer drivers do not support, the oldest first."""
-    rows = _drivers()["last_branches"]
+    rows = facts.table("drivers")["last_branches"]
     return tuple(_fact(LastBranch(row["arch"], capability(row["below"]), row["branch"]), row) for row in rows)
 
 
-def last_branch_of(gpu: tuple[int, int]) -> Fact[LastBranch] | None:
+def last_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[LastBranch] | None:
     """Return the last driver branch that supports a compute capability; None: the newest does."""
-    return next((fact for fact in last_branches() if gpu < fact.value.below), None)
+    return next((fact for fact in last_branches(facts) if gpu < fact.value.below), None)
 
 
 # NVIDIA_REQUIRE_CUDA of nvidia/cuda
@@ -265,9 +310,9 @@ class RequireText:
     status: Status
 
 
-@cache
-def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
-    table = read_table("requirements")
+@derived
+def _require_texts(facts: Facts) -> dict[str, list[tuple[frozenset[str], RequireText]]]:
+    table = facts.table("requirements")
     texts: dict[str, list[tuple[frozenset[str], RequireText]]] = {}
     for row in table["expressions"]:
         groups = [
@@ -282,14 +327,13 @@ def _require_texts() -> dict[str, list[tuple[frozenset[str], RequireText]]]:
     return texts
 
 
-@lru_cache(maxsize=256)  # versions in image tags
-def require_of_nvidia_cuda(version: str) -> tuple[RequireText, ...]:
+def require_of_nvidia_cuda(facts: Facts, version: str) -> tuple[RequireText, ...]:
     """Return each known NVIDIA_REQUIRE_CUDA of nvidia/cuda of a version, the newest of an architecture first.
 
     version: `12.4.1`, or `12.4` for any patch. An unknown patch has the texts of all known ones.
     """
     major, _, rest = version.partition(".")
-    rows = _require_texts().get(f"{major}.{rest.partition('.')[0]}", [])
+    rows = _require_texts(facts).get(f"{major}.{rest.partition('.')[0]}", [])
     read = [fact for versions, fact in rows if version in versions]
     return tuple(read or [fact for _, fact in rows])
 
@@ -302,10 +346,13 @@ _AROUND: Final = re.compile(r"(?:NVIDIA-)?(?P<name>.+?)(?:-MIG-(?P<profile>.+?))
 _GIB: Final = re.compile(r"-(\d{1,3})GB\b")
 _PROFILE_GIB: Final = re.compile(r"g\.(\d{1,3})gb")  # rounded, such as 1g.5gb
 _MIB_PER_GIB: Final = 1024
+# Product labels in a cluster; some dozens.
+_REMEMBERED: Final = 1024
+_LONGEST: Final = 63
 
 
-@cache
-def _gpus() -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
+@derived
+def _gpus(facts: Facts) -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
     return tuple(
         (
             re.compile(row["label"]),
@@ -320,18 +367,27 @@ def _gpus() -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
                 row.get("host", "amd64"),
             ),
         )
-        for row in read_table("gpus")
+        for row in facts.table("gpus")
     )
 
 
-@lru_cache(maxsize=1024)
-def gpu_model(label: str) -> GpuModel | None:
+@derived
+def _models(facts: Facts) -> Callable[[str], GpuModel | None]:
+    """Return `gpu_model` of these facts, with a cache: values of labels have 63 characters at most."""
+    return bounded_cache(partial(_find_model, facts), _REMEMBERED, lambda label: len(label) <= _LONGEST)
+
+
+def gpu_model(facts: Facts, label: str) -> GpuModel | None:
     """Return the model of a product label such as `NVIDIA-A100-SXM4-40GB-MIG-1g.5gb`; None if unknown."""
+    return _models(facts)(label)
+
+
+def _find_model(facts: Facts, label: str) -> GpuModel | None:
     around = _AROUND.fullmatch(label)
     if around is None:
         return None
     name = around["name"]
-    model = next((model for pattern, model in _gpus() if pattern.fullmatch(name)), None)
+    model = next((model for pattern, model in _gpus(facts) if pattern.fullmatch(name)), None)
     if model and around["profile"]:
         slice_of = _PROFILE_GIB.search(around["profile"])
         return replace(model, memory_mib=int(slice_of[1]) * _MIB_PER_GIB if slice_of else None)
@@ -340,9 +396,9 @@ def gpu_model(label: str) -> GpuModel | None:
     return replace(model, memory_mib=int(gigabytes[1]) * _MIB_PER_GIB)
 
 
-def capability_of(label: str) -> ComputeCapability | None:
+def capability_of(facts: Facts, label: str) -> ComputeCapability | None:
     """Return the compute capability of a product label; None if it is unknown or uncertain."""
-    model = gpu_model(label)
+    model = gpu_model(facts, label)
     return model.compute if model and model.status.certain else None
 
 

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from rules.cuda.tables import capability_of, cuda_of_branch, gpu_model
+from rules.cuda.tables import Facts, capability_of, cuda_of_branch, gpu_model
 from rules.model.rule import NodeProfile, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
@@ -80,8 +80,9 @@ def members(profile: NodeProfile, inventory: Inventory) -> int:
 
 def _differences(stated: NodeCapabilities, reported: NodeCapabilities) -> Iterator[tuple[str, str, str]]:
     """Yield (fact, stated, reported) for each fact that differs."""
-    if stated.product and reported.product and not _same_product(stated.product, reported.product):
-        yield "product", stated.product, reported.product
+    of_node = reported.product
+    if stated.product and of_node and not _same_product(reported.facts, stated.product, of_node):
+        yield "product", stated.product, of_node
     versions = (
         ("cuda", stated.cuda, reported.cuda),
         ("computeCapability", stated.compute_capability, reported.gpu_capability),
@@ -91,9 +92,9 @@ def _differences(stated: NodeCapabilities, reported: NodeCapabilities) -> Iterat
             yield fact, f"{one[0]}.{one[1]}", f"{other[0]}.{other[1]}"
 
 
-def _same_product(one: str, other: str) -> bool:
+def _same_product(facts: Facts, one: str, other: str) -> bool:
     """Return whether two labels name the same model: with MIG or time slicing, a label has a suffix."""
-    models = gpu_model(without_slice(one)), gpu_model(without_slice(other))
+    models = gpu_model(facts, without_slice(one)), gpu_model(facts, without_slice(other))
     return one == other or (models[0] is not None and models[0] == models[1])
 
 
@@ -106,7 +107,7 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
             "set offers.product and offers.cuda"
         )
         yield ("offers",), Code.NOTHING_KNOWN, message
-    of_product = capability_of(capabilities.product) if capabilities.product else None
+    of_product = capability_of(capabilities.facts, capabilities.product) if capabilities.product else None
     if of_product and capabilities.compute_capability and of_product != capabilities.compute_capability:
         stated = _dotted(capabilities.compute_capability)
         message = Message(
@@ -118,7 +119,7 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
         )
         yield ("offers", "computeCapability"), Code.CONTRADICTION, message
     driver = driver_of(capabilities)
-    of_driver = cuda_of_branch(driver.branch) if driver else None
+    of_driver = cuda_of_branch(capabilities.facts, driver.branch) if driver else None
     if of_driver and of_driver.certain and capabilities.cuda and of_driver.value != capabilities.cuda:
         stated = _dotted(capabilities.cuda)
         message = Message(

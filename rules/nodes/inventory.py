@@ -11,8 +11,9 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from rules.cuda.tables import BUILT_IN, Facts
 from rules.kube.tolerations import Taint, tolerates
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
+from rules.nodes.container_runtime import UNKNOWN_RUNTIME
 from rules.nodes.devices.devices import facts_of
 from rules.nodes.devices.state import NO_DRA, DraState
 from rules.nodes.gpu_operator import (
@@ -88,6 +89,7 @@ class Inventory:
         "declared",
         "dra",
         "everything",
+        "facts",
         "labels",
         "operator",
         "source",
@@ -102,6 +104,7 @@ class Inventory:
         self.declared = DeclaredPools()
         self.dra = NO_DRA
         self.operator = GpuOperator()
+        self.facts = BUILT_IN
         self.source = ""
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
@@ -161,6 +164,19 @@ class Inventory:
         pool: dict[Fact, Fact] = {}
         rows = filter(None, map(self._row_of, self.names(self.labels.having(managed_label()))))
         return after._replace({row.name: after._indexed(row, pool) for row in rows})
+
+    def with_facts(self, facts: Facts) -> Inventory:
+        """Return an inventory whose nodes are judged by other facts; declared pools keep theirs.
+
+        Linear in the classes of nodes.
+        """
+        after: Inventory = copy(self)
+        after.facts = facts
+        after._classes = {
+            names: tuple(NodeClass(replace(kind.capabilities, facts=facts), kind.members) for kind in kinds)
+            for names, kinds in self._classes.copy().items()
+        }
+        return after
 
     def from_files(self, source: str) -> Inventory:
         """Return the inventory with the names of the files that its nodes are from."""
@@ -324,13 +340,15 @@ class Inventory:
         left = self.everything
         while left:
             row, matching = self._rows.get(next(positions(left))), left
-            labels = row.labels if row else {}
+            if row is None:
+                raise AssertionError("a position of the index is that of a row")
+            labels = row.labels
             for key in keys:
                 matching &= self.labels.equal(key, labels[key]) if key in labels else ~self.labels.having(key)
-            others = [row.other(key) if row else None for key in _CAPABILITIES]
-            for key, value in zip(_CAPABILITIES, others, strict=True):
+            for key in _CAPABILITIES:
+                value = row.other(key)
                 matching &= ~self.labels.having(key) if value is None else self.labels.equal(key, value)
-            found[_capabilities(labels, names, *others)] |= matching
+            found[_capabilities(row, names, self.facts)] |= matching
             left ^= matching
         return _classes(found)
 
@@ -388,7 +406,7 @@ class Inventory:
             return self
         after = Inventory()
         after.declared, after.dra, after._devices = self.declared, self.dra, self._devices
-        after.operator, after.source = self.operator, self.source
+        after.operator, after.source, after.facts = self.operator, self.source, self.facts
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
@@ -409,7 +427,7 @@ class Inventory:
                 after.everything ^= 1 << position
         after.labels = self.labels.changed(removed, added)
         after._classes = {
-            names: _moved(classes, moves, names) for names, classes in self._classes.copy().items()
+            names: _moved(kinds, moves, names, self.facts) for names, kinds in self._classes.copy().items()
         }
         return after
 
@@ -427,14 +445,11 @@ class Inventory:
         return position
 
 
-def _capabilities(
-    labels: Mapping[str, str],
-    names: LabelNames,
-    devices: NodeDevices | None,
-    runtime: ContainerRuntime | None,
-    former_driver: bool | None,
-) -> NodeCapabilities:
-    labelled = NodeReader("", {key: labels[key] for key in names.among(labels)}).capabilities(names)
+def _capabilities(row: NodeRow, names: LabelNames, facts: Facts) -> NodeCapabilities:
+    labels = row.labels
+    devices, runtime, former_driver = map(row.other, _CAPABILITIES)
+    read = {key: labels[key] for key in names.among(labels)}
+    labelled = NodeReader("", read).capabilities(names, facts)
     if runtime and labelled.runtime == UNKNOWN_RUNTIME:
         labelled = replace(labelled, runtime=runtime)
     if former_driver:
@@ -452,10 +467,11 @@ def _moved(
     classes: Iterable[NodeClass],
     moves: Iterable[tuple[int, NodeRow | None, NodeRow | None]],
     names: LabelNames,
+    facts: Facts,
 ) -> tuple[NodeClass, ...]:
     """Return the classes after changes. moves: positions, each with its row before and after."""
     found = defaultdict(int, {each.capabilities: each.members for each in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
-            found[_capabilities(row.labels, names, *map(row.other, _CAPABILITIES))] ^= 1 << position
+            found[_capabilities(row, names, facts)] ^= 1 << position
     return _classes(found)

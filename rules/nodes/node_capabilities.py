@@ -7,7 +7,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
-from rules.cuda.tables import branch_of_cuda, capability_of, gpu_model, minor_version_floor
+from rules.cuda.tables import BUILT_IN, Facts, GpuModel, branch_of_cuda, gpu_model, minor_version_floor
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -56,6 +56,8 @@ class NodeCapabilities:
     architecture: str | None = None
     runtime: ContainerRuntime = UNKNOWN_RUNTIME
     former_driver: bool = False
+    # What is known of its driver and its GPU.
+    facts: Facts = field(default=BUILT_IN, repr=False)
     # What is remembered of kinds of nodes is looked up by them, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
@@ -68,14 +70,21 @@ class NodeCapabilities:
         return self._hash
 
     @property
+    def model(self) -> GpuModel | None:
+        """The model of the GPU, by its product; None if that is unknown."""
+        return gpu_model(self.facts, self.product) if self.product else None
+
+    @property
     def gpu_capability(self) -> tuple[int, int] | None:
         """The compute capability of the GPU, by its label, or else by its product."""
-        return self.compute_capability or (capability_of(self.product) if self.product else None)
+        if self.compute_capability is None and (model := self.model) and model.status.certain:
+            return model.compute
+        return self.compute_capability
 
     @property
     def gpu_memory_mib(self) -> int | None:
         """MiB of one GPU, by its label, or else by its product."""
-        if self.memory_mib is None and self.product and (model := gpu_model(self.product)):
+        if self.memory_mib is None and (model := self.model):
             return model.memory_mib
         return self.memory_mib
 
@@ -84,15 +93,14 @@ class NodeCapabilities:
         """The CPU architecture by its label, or else by its product; most GPUs are in machines with amd64."""
         if self.architecture:
             return self.architecture
-        model = gpu_model(self.product) if self.product else None
-        return model.host if model else DEFAULT_PLATFORM
+        return self.model.host if self.model else DEFAULT_PLATFORM
 
 
 def branch_of(capabilities: NodeCapabilities) -> int | None:
     """Return the driver branch, by the driver's version, or else by its CUDA version; None if unknown."""
     if driver := driver_of(capabilities):
         return driver.branch
-    return branch_of_cuda(capabilities.cuda) if capabilities.cuda else None
+    return branch_of_cuda(capabilities.facts, capabilities.cuda) if capabilities.cuda else None
 
 
 def driver_of(capabilities: NodeCapabilities) -> DriverVersion | None:
@@ -107,7 +115,7 @@ def above_floor(capabilities: NodeCapabilities) -> bool:
     """Return whether the driver runs newer minor versions of its CUDA major; True if that is unknown."""
     driver, floor = (
         driver_of(capabilities),
-        minor_version_floor(capabilities.cuda[0]) if capabilities.cuda else None,
+        minor_version_floor(capabilities.facts, capabilities.cuda[0]) if capabilities.cuda else None,
     )
     return driver is None or floor is None or driver >= floor.value
 
@@ -148,7 +156,7 @@ class NodeReader:
             else:
                 self._report(key, value)
 
-    def capabilities(self, names: LabelNames) -> NodeCapabilities:
+    def capabilities(self, names: LabelNames, facts: Facts = BUILT_IN) -> NodeCapabilities:
         """Return the capabilities that the labels report."""
         product = self._text(names.product, implausible=str.isdecimal)
         return NodeCapabilities(
@@ -163,6 +171,7 @@ class NodeReader:
             device_mode=self._text(names.device_mode, DEVICE_MODES),
             architecture=self._text(names.architecture),
             runtime=self._runtime(names),
+            facts=facts,
         )
 
     def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:

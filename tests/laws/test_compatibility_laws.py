@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from rules.cuda.tables import branch_of_cuda, cuda_of_branch
+from rules.cuda.tables import BUILT_IN, branch_of_cuda, cuda_of_branch
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.model.decision import Decision
@@ -43,7 +43,9 @@ FLOORS = {10: (3, 0), 11: (3, 5), 12: (5, 0), 13: (7, 5)}
 
 # The CUDA versions that one driver branch has.
 KNOWN = {
-    fact.value for branch in range(1000) if (fact := cuda_of_branch(branch)) and branch_of_cuda(fact.value)
+    fact.value
+    for branch in range(1000)
+    if (fact := cuda_of_branch(BUILT_IN, branch)) and branch_of_cuda(BUILT_IN, fact.value)
 }
 drivers = st.sampled_from([(11, 4), (11, 8), (12, 0), (12, 2), (12, 4), (13, 0), (13, 3)])
 capabilities = st.sampled_from([(3, 7), (6, 1), (7, 0), (7, 5), (8, 0), (8, 6), (9, 0)])

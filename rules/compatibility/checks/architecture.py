@@ -11,7 +11,6 @@ from typing import ClassVar
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import gpu_model
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities
@@ -51,5 +50,5 @@ class ArchitectureCheck(Check):
 
 def _by_product(node: NodeCapabilities) -> str | None:
     """Return the architecture that only machines with this GPU have, as Grace; None: it may be any."""
-    model = gpu_model(node.product) if node.product else None
+    model = node.model
     return model.host if model and model.host != DEFAULT_PLATFORM else None

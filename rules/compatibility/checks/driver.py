@@ -21,7 +21,7 @@ from rules.compatibility.checks.nvidia_require import (
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.nvidia_require import REQUIRE_CUDA
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
-from rules.cuda.tables import forward_compatible, forward_once_listed, gpu_model
+from rules.cuda.tables import forward_compatible, forward_once_listed
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy, oldest_of_major
@@ -115,7 +115,7 @@ def _supported(requirements: GpuRequirements, node: NodeCapabilities) -> bool | 
 
     NVIDIA lists branches while they are maintained; what it has never listed is not supported.
     """
-    model, branch = gpu_model(node.product) if node.product else None, branch_of(node)
+    model, branch = node.model, branch_of(node)
     if model and model.segment == _NO_FORWARD_SEGMENT:
         return False
     if branch is None or requirements.cuda is None:
@@ -123,10 +123,10 @@ def _supported(requirements: GpuRequirements, node: NodeCapabilities) -> bool | 
     version = requirements.cuda.version
     if branch in requirements.branches:
         listed: bool | None = True
-    elif (fact := forward_compatible(version, branch)) and fact.certain:
+    elif (fact := forward_compatible(node.facts, version, branch)) and fact.certain:
         listed = fact.value
     else:
-        listed = None if forward_once_listed(version, branch) is not False else False
+        listed = None if forward_once_listed(node.facts, version, branch) is not False else False
     return listed if listed is not True or (model and model.segment == _FORWARD_SEGMENT) else None
 
 
@@ -309,7 +309,7 @@ def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> boo
 
 
 def _is_consumer(node: NodeCapabilities) -> bool:
-    model = gpu_model(node.product) if node.product else None
+    model = node.model
     return model is not None and model.segment == _NO_FORWARD_SEGMENT
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import LastBranch, gpu_model, last_branch_of
+from rules.cuda.tables import LastBranch, last_branch_of
 from rules.cuda.versions import ComputeCapability
 from rules.model.check_result import CheckResult, unmet
 from rules.model.sharing import SharingPolicy
@@ -32,10 +32,10 @@ class DriverSupportCheck(Check):
 def unsupported_gpu(node: NodeCapabilities) -> CheckResult | None:
     """Return the result of a node whose driver ignores its GPU; None: it does not, or that is unknown."""
     gpu = node.gpu_capability
-    fact = last_branch_of(gpu) if gpu else None
+    fact = last_branch_of(node.facts, gpu) if gpu else None
     if gpu is None or fact is None or not _is_ignored(node, fact.value):
         return None
-    last, model = fact.value, gpu_model(node.product) if node.product else None
+    last, model = fact.value, node.model
     name, architecture = model.product if model else f"GPU {ComputeCapability(*gpu)}", last.architecture
     reason = Message(
         "driver branch {branch} does not support the {name} ({architecture}): "

@@ -8,7 +8,6 @@ from typing import ClassVar, Final
 from rules.compatibility.checks.base import Check, ContainerFinding
 from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
-from rules.cuda.tables import gpu_model
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped, unknown
 from rules.model.sharing import SharingPolicy
@@ -97,7 +96,7 @@ class GpuMemoryCheck(Check):
             yield CheckResult(level, _MISSING, origin=_origin(need))
         elif memory < need.mib:
             if node.memory_mib is None:
-                model = gpu_model(node.product) if node.product else None
+                model = node.model
                 certain &= model is not None and model.status.certain
             reason = Message("GPU memory {memory}, below {mib}", memory=shown(memory), mib=shown(need.mib))
             remedy = Message("use a GPU with {mib} of memory or more", mib=shown(need.mib))

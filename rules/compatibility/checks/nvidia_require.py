@@ -13,7 +13,6 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.image_catalog import StartConstraint
 from rules.cuda.nvidia_require import Host, held
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import gpu_model
 from rules.cuda.versions import MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown
 from rules.model.sharing import SharingPolicy
@@ -93,7 +92,7 @@ def not_started(constraint: StartConstraint, otherwise: Message, why: Message = 
 @lru_cache(maxsize=_MOST_HOSTS)
 def host_of(node: NodeCapabilities) -> Host:
     """Return the node as NVIDIA_REQUIRE_* see it."""
-    model = gpu_model(node.product) if node.product else None
+    model = node.model
     certain = model if model and model.status.certain else None
     return Host(
         cuda=node.cuda,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
+from rules.cuda.tables import BUILT_IN, Facts
 from rules.nodes.node_pool import AUTOSCALER_STATUS, KARPENTER, DeclaredPools, NodePool
 from rules.nodes.pools.cloud_labels import cloud_capabilities, product_of_label
 from rules.nodes.pools.cluster_api import read_node_group
@@ -65,7 +66,7 @@ _READERS: Final[Mapping[tuple[str, str], Callable[[PoolDocument], list[NodePool]
 }
 
 
-def read_pools(document: Mapping[str, Any]) -> tuple[list[NodePool], list[Message]]:
+def read_pools(document: Mapping[str, Any], facts: Facts = BUILT_IN) -> tuple[list[NodePool], list[Message]]:
     """Return the nodes that one object of POOL_KINDS declares, and a problem for each thing it cannot read.
 
     The fact that such a thing would have given is unknown, so that it never leads to a denial. An object of
@@ -77,12 +78,14 @@ def read_pools(document: Mapping[str, Any]) -> tuple[list[NodePool], list[Messag
     reader = _READERS.get((version.partition("/")[0], kind))
     if reader is None:
         return [], []
-    read = PoolDocument(document)
+    read = PoolDocument(document, facts)
     return reader(read), read.problems
 
 
 def declared_pools(
-    objects: Mapping[str, Iterable[Mapping[str, Any]]], unreadable: Iterable[str] = ()
+    objects: Mapping[str, Iterable[Mapping[str, Any]]],
+    unreadable: Iterable[str] = (),
+    facts: Facts = BUILT_IN,
 ) -> DeclaredPools:
     """Return what objects declare, by their kinds; AUTOSCALER_STATUS goes by its name.
 
@@ -92,7 +95,7 @@ def declared_pools(
     problems: list[Message] = []
     for found in objects.values():
         for each in found:
-            declared, unread = read_pools(each)
+            declared, unread = read_pools(each, facts)
             pools += declared
             problems += unread
     signs = set(unreadable)

@@ -5,18 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Final, TypeVar
 
-from rules.cuda.tables import GpuModel, Status, gpu_model, read_table
+from rules.cuda.tables import Facts, GpuModel, Status, derived, gpu_model
 from rules.nodes.label_families import DriverFamily
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.bounded_cache import bounded_cache, length
 
 if TYPE_CHECKING:
     from rules.cuda.versions import ComputeCapability
 
 T = TypeVar("T")
 
+_TABLE: Final = "cloud_gpus"
+# Labels of machines in a cluster: some hundred kinds, with 63 characters of a value at most.
+_REMEMBERED: Final = 4096
+_LONGEST: Final = 512
 # In the table: the value of the label is a product as GPU Feature Discovery labels it.
 _PRODUCT: Final = "product"
 
@@ -34,27 +39,28 @@ class _CloudGpu:
     certain: bool
 
 
-def product_of_label(key: str, value: str) -> NodeCapabilities | None:
+def product_of_label(facts: Facts, key: str, value: str) -> NodeCapabilities | None:
     """Return the GPU that a label of a cloud provider tells; None if it tells nothing for certain.
 
     The product, or if the label leaves it open, the compute capability and memory that all alternatives
     share. Of a virtual GPU only the compute capability is known.
     """
-    if (found := _found(key, value)) is None or not found.products:
+    if (found := _row_of(facts, key, value)) is None or not found.products:
         return None
     if found.whole and len(found.products) == 1:
-        return NodeCapabilities(product=found.products[0])
-    models = [gpu_model(product) for product in found.products]
-    facts = NodeCapabilities(
+        return NodeCapabilities(product=found.products[0], facts=facts)
+    models = [gpu_model(facts, product) for product in found.products]
+    known = NodeCapabilities(
         compute_capability=_shared(models, _certain_compute),
         memory_mib=_shared(models, lambda model: model.memory_mib) if found.whole else None,
+        facts=facts,
     )
-    return facts if facts != NodeCapabilities() else None
+    return known if known.compute_capability or known.memory_mib else None
 
 
-def has_no_gpu(key: str, value: str) -> bool:
+def has_no_gpu(facts: Facts, key: str, value: str) -> bool:
     """Return whether a label proves that its node has no GPU of NVIDIA."""
-    found = _found(key, value)
+    found = _row_of(facts, key, value)
     return found is not None and not found.products
 
 
@@ -64,12 +70,14 @@ def cloud_capabilities(labels: Mapping[str, str], known: NodeCapabilities) -> No
     Labels about the GPU itself take precedence: nothing is added about it if its product is known. If
     several labels tell the GPU, the most exact one is used.
     """
-    drivers = (each.text(labels) for each in _drivers() if each.key in labels and each.version(labels))
+    facts = known.facts
+    drivers = (each.text(labels) for each in _drivers(facts) if each.key in labels and each.version(labels))
     known = replace(known, driver=known.driver or next(drivers, None))
-    told = [facts for key in _label_keys() if key in labels and (facts := product_of_label(key, labels[key]))]
+    keys = (key for key in _label_keys(facts) if key in labels)
+    told = [gpu for key in keys if (gpu := product_of_label(facts, key, labels[key]))]
     if known.product or not told:
         return known
-    gpu = next((facts for facts in told if facts.product), told[0])
+    gpu = next((gpu for gpu in told if gpu.product), told[0])
     return replace(
         known,
         product=gpu.product,
@@ -78,39 +86,34 @@ def cloud_capabilities(labels: Mapping[str, str], known: NodeCapabilities) -> No
     )
 
 
-@cache
-def kind_labels() -> tuple[str, ...]:
+@derived
+def kind_labels(facts: Facts) -> tuple[str, ...]:
     """Return the labels whose values name a GPU or a kind of machine, in the order of the table."""
-    naming = {name for name, rows in _values().items() if any(row.products for row in rows)} | {_PRODUCT}
-    rows = _table()["labels"]
+    naming = {name for name, rows in _values(facts).items() if any(row.products for row in rows)} | {_PRODUCT}
+    rows = facts.table(_TABLE)["labels"]
     return tuple(dict.fromkeys(row["key"] for row in rows if row.get("values") in naming))
 
 
-@cache
-def gpu_only_labels() -> frozenset[str]:
+@derived
+def gpu_only_labels(facts: Facts) -> frozenset[str]:
     """Return the labels that exactly the machines with GPUs have."""
-    return frozenset(row["key"] for row in _table()["labels"] if row.get("gpuOnly"))
+    return frozenset(row["key"] for row in facts.table(_TABLE)["labels"] if row.get("gpuOnly"))
 
 
-@cache
-def counted_resources() -> frozenset[str]:
+@derived
+def counted_resources(facts: Facts) -> frozenset[str]:
     """Return the resources without which an autoscaler cannot add a machine with GPUs of NVIDIA."""
-    return frozenset(row["resource"] for row in _table()["counted"])
+    return frozenset(row["resource"] for row in facts.table(_TABLE)["counted"])
 
 
-@cache
-def provider_labels() -> tuple[str, ...]:
+@derived
+def provider_labels(facts: Facts) -> tuple[str, ...]:
     """Return the beginnings of labels that Karpenter's providers set on every node."""
-    return tuple(row["prefix"] for row in _table()["known"])
+    return tuple(row["prefix"] for row in facts.table(_TABLE)["known"])
 
 
-@cache
-def _table() -> Any:
-    return read_table("cloud_gpus")
-
-
-@cache
-def _values() -> dict[str, tuple[_CloudGpu, ...]]:
+@derived
+def _values(facts: Facts) -> dict[str, tuple[_CloudGpu, ...]]:
     return {
         name: tuple(
             _CloudGpu(
@@ -121,45 +124,51 @@ def _values() -> dict[str, tuple[_CloudGpu, ...]]:
             )
             for row in rows
         )
-        for name, rows in _table()["values"].items()
+        for name, rows in facts.table(_TABLE)["values"].items()
     }
 
 
-@cache
-def _label_keys() -> tuple[str, ...]:
-    return tuple(dict.fromkeys(row["key"] for row in _table()["labels"]))
+@derived
+def _label_keys(facts: Facts) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(row["key"] for row in facts.table(_TABLE)["labels"]))
 
 
-@cache
-def _lists_of(key: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
-    """Return the lists of values of a label, each with the pattern of the part that is in it."""
-    return tuple(
-        (row["values"], re.compile(row.get("part", "(.*)"), re.DOTALL))
-        for row in _table()["labels"]
-        if row["key"] == key and "values" in row
-    )
+@derived
+def _lists(facts: Facts) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
+    """Return the lists of values of each label, each with the pattern of the part that is in it."""
+    lists: dict[str, list[tuple[str, re.Pattern[str]]]] = {key: [] for key in _label_keys(facts)}
+    for row in facts.table(_TABLE)["labels"]:
+        if "values" in row:
+            lists[row["key"]].append((row["values"], re.compile(row.get("part", "(.*)"), re.DOTALL)))
+    return lists
 
 
-# Values of labels have 63 characters at most; there are some hundred kinds of machines in a cluster.
-@lru_cache(maxsize=4096)
-def _found(key: str, value: str) -> _CloudGpu | None:
+@derived
+def _rows(facts: Facts) -> Callable[[tuple[str, str]], _CloudGpu | None]:
+    return bounded_cache(partial(_find_row, facts), _REMEMBERED, lambda label: length(label) <= _LONGEST)
+
+
+def _row_of(facts: Facts, key: str, value: str) -> _CloudGpu | None:
     """Return the certain row of a label, or None."""
-    if key not in _label_keys():
-        return None
-    for name, part in _lists_of(key):
+    return _rows(facts)((key, value))
+
+
+def _find_row(facts: Facts, label: tuple[str, str]) -> _CloudGpu | None:
+    key, value = label
+    for name, part in _lists(facts).get(key, ()):
         if (match := part.fullmatch(value)) is None:
             continue
         if name == _PRODUCT:
-            return _CloudGpu(part, (value,), True, True) if gpu_model(value) else None
-        row = next((row for row in _values()[name] if row.value.fullmatch(match[1])), None)
+            return _CloudGpu(part, (value,), True, True) if gpu_model(facts, value) else None
+        row = next((row for row in _values(facts)[name] if row.value.fullmatch(match[1])), None)
         if row is not None:
             return row if row.certain else None
     return None
 
 
-@cache
-def _drivers() -> tuple[DriverFamily, ...]:
-    return tuple(DriverFamily((row["key"],)) for row in _table()["drivers"])
+@derived
+def _drivers(facts: Facts) -> tuple[DriverFamily, ...]:
+    return tuple(DriverFamily((row["key"],)) for row in facts.table(_TABLE)["drivers"])
 
 
 def _certain_compute(model: GpuModel) -> ComputeCapability | None:

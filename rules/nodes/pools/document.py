@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from reprlib import Repr
 from typing import Any, Final
 
+from rules.cuda.tables import Facts
 from rules.kube.names import is_label_key, is_label_value, is_object_name
 from rules.kube.tolerations import Taint
 from rules.nodes.label_families import LabelNames
@@ -35,10 +36,11 @@ _OF_POOLS: Final = (NODEPOOL, "karpenter.sh/capacity-type")
 class PoolDocument:
     """The fields of one object; what cannot be read is absent, and added to `problems`."""
 
-    __slots__ = ("_body", "kind", "name", "problems")
+    __slots__ = ("_body", "facts", "kind", "name", "problems")
 
-    def __init__(self, body: Mapping[str, Any]) -> None:
+    def __init__(self, body: Mapping[str, Any], facts: Facts) -> None:
         self._body = body
+        self.facts = facts
         self.problems: list[Message] = []
         self.kind = str(body.get("kind"))
         self.name = "?"
@@ -138,7 +140,7 @@ class PoolDocument:
         resources: if unknown, none where a label proves that there is no GPU of NVIDIA. open_labels: any if
         something cannot be read.
         """
-        if resources is None and any(has_no_gpu(key, value) for key, value in labels.items()):
+        if resources is None and any(has_no_gpu(self.facts, key, value) for key, value in labels.items()):
             resources = ()
         return NodePool(
             self.name,
@@ -153,7 +155,7 @@ class PoolDocument:
 
     def _capabilities(self, labels: Mapping[str, str]) -> NodeCapabilities:
         reader = NodeReader(self.name, labels)
-        known = reader.capabilities(_NAMES)
+        known = reader.capabilities(_NAMES, self.facts)
         for problem in reader.problems:
             self.report(problem.key, problem.value, Message("a possible value"))
         return cloud_capabilities(labels, known)

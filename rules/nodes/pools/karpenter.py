@@ -51,13 +51,17 @@ def read_node_pool(document: PoolDocument) -> list[NodePool]:
     labels = {key: values[0] for key, values in admitted.items() if len(values) == 1}
     taints = tuple(document.taints(*_TEMPLATE, "taints"))
     can_scale = not document.deleted and not _limited_to_none(document)
-    opened = (*provider_labels(), *others, *(key for key in admitted if key not in labels))
+    opened = (*provider_labels(document.facts), *others, *(key for key in admitted if key not in labels))
     pool = partial(document.pool, taints=taints, can_scale=can_scale, open_labels=opened)
     if without_gpu:
         return [pool(labels, resources=())]
     # Of several lists, the shortest gives the fewest terms; Karpenter then picks the cheapest type of each.
-    kinds = [key for key in kind_labels() if 1 < len(admitted.get(key, ())) <= MAX_KINDS]
-    if not kinds or any(product_of_label(key, labels[key]) for key in kind_labels() if key in labels):
+    kinds = [key for key in kind_labels(document.facts) if 1 < len(admitted.get(key, ())) <= MAX_KINDS]
+    if not kinds or any(
+        product_of_label(document.facts, key, labels[key])
+        for key in kind_labels(document.facts)
+        if key in labels
+    ):
         return [pool(labels)]
     key = min(kinds, key=lambda each: len(admitted[each]))
     return [pool({**labels, key: value}) for value in admitted[key]]
@@ -87,7 +91,7 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[st
             excluded.setdefault(key, set()).update(values)
             others.append(key)
         elif operator == "DoesNotExist":
-            without_gpu |= key in gpu_only_labels()
+            without_gpu |= key in gpu_only_labels(document.facts)
         elif operator in ("Exists", "Gt", "Lt", "Gte", "Lte"):
             others.append(key)
         else:
@@ -96,7 +100,7 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[st
     for label, listed in admitted.items():
         if left := [value for value in listed if value not in excluded.get(label, ())]:
             found[label] = left
-            without_gpu |= all(has_no_gpu(label, value) for value in left)
+            without_gpu |= all(has_no_gpu(document.facts, label, value) for value in left)
         else:
             expected = Message("a value that all requirements admit")
             document.report(label, left, expected)
@@ -116,7 +120,9 @@ def _values(requirement: Mapping[Any, Any]) -> list[str] | None:
 def _limited_to_none(document: PoolDocument) -> bool:
     limits = document.mapping("spec", "limits")
     return any(
-        _is_zero(document, name, limits[name]) for name in sorted(counted_resources()) if name in limits
+        _is_zero(document, name, limits[name])
+        for name in sorted(counted_resources(document.facts))
+        if name in limits
     )
 
 

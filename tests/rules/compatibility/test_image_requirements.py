@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import pytest
 
-from rules.cuda.tables import RequireText, read_table, require_of_nvidia_cuda
+from rules.cuda.tables import BUILT_IN, RequireText, read_table, require_of_nvidia_cuda
 from rules.model.decision import Basis, Decision
 from tests.support.builders import policy
 from tests.support.node_builders import (
@@ -116,7 +116,7 @@ def _holds(condition: str, machine: Machine) -> bool:
 
 def expression_of(version: str, machine: Machine) -> RequireText | None:
     """Return what the image has on a machine, of its newest build, if that was read."""
-    texts = require_of_nvidia_cuda(version)
+    texts = require_of_nvidia_cuda(BUILT_IN, version)
     return next((each for each in texts if each.architecture == machine.architecture), None)
 
 
@@ -328,7 +328,7 @@ def test_a_version_in_a_variable_of_the_pod_does_not_switch_off_the_requirement_
 
 def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_unknown_libraries() -> None:
     """A config does not show the files; a requirement that lists older drivers speaks for libraries."""
-    text = require_of_nvidia_cuda("13.0.2")[0].text
+    text = require_of_nvidia_cuda(BUILT_IN, "13.0.2")[0].text
     rules = (
         compatibility_rule(),
         image_catalog({"image": "team/*", "cuda": "13.0", "require": {"NVIDIA_REQUIRE_CUDA": text}}),

@@ -18,7 +18,7 @@ import pytest
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
-from rules.cuda.tables import gpu_model
+from rules.cuda.tables import BUILT_IN, gpu_model
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
@@ -157,7 +157,7 @@ def below_native() -> Iterator[tuple[str, str, str]]:
 def test_no_older_driver_simply_fits() -> None:
     """A note says how it runs; by forward compatibility only with libraries that are known to be loaded."""
     for image, gpu, driver in below_native():
-        model = gpu_model(GPUS[gpu])
+        model = gpu_model(BUILT_IN, GPUS[gpu])
         for runtime, of_node in RUNTIMES.items():
             found = cell(image, gpu, driver, runtime)
             assert Verdict.FITS is not found.verdict, (image, gpu, driver, runtime)

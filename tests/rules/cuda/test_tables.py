@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from rules.cuda.tables import (
+    BUILT_IN,
     Fact,
     Status,
     capability_of,
-    compiles_for,
     cuda_error,
     cuda_of_branch,
     forward_compatible,
@@ -19,6 +19,7 @@ from rules.cuda.tables import (
     last_branch_of,
     minor_version_floor,
     read_table,
+    toolkits,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from tests.support.cpu_time import loops
@@ -52,7 +53,7 @@ def rows(table: Any) -> Iterator[dict[str, Any]]:
 
 def lowest(cuda: str) -> str:
     """Return the lowest capability that a toolkit compiles for."""
-    fact = compiles_for(version(cuda))
+    fact = toolkits(BUILT_IN).get(version(cuda))
     assert fact is not None
     return str(fact.value[0])
 
@@ -73,7 +74,7 @@ def value(fact: Fact[Any] | None) -> str | None:
     ("cuda", "floor"),
     [("9.0", "3.0"), ("10.2", "3.0"), ("11.8", "3.5"), ("12.0", "5.0"), ("12.9", "5.0"), ("13.0", "7.5")],
 )
-def test_a_toolkit_compiles_for_no_gpu_older_than_its_floor(cuda: str, floor: str) -> None:
+def test_a_toolkit_toolkits_no_gpu_older_than_its_floor(cuda: str, floor: str) -> None:
     """CUDA 13 removed Volta and everything before."""
     assert floor == lowest(cuda)
 
@@ -91,7 +92,7 @@ def test_a_toolkit_compiles_for_no_gpu_older_than_its_floor(cuda: str, floor: st
 )
 def test_hopper_and_blackwell_need_a_new_toolkit(cuda: str, gpu: tuple[int, int], knows: bool) -> None:
     """Hopper 11.8, Blackwell 12.8."""
-    fact = compiles_for(version(cuda))
+    fact = toolkits(BUILT_IN).get(version(cuda))
 
     assert fact is not None
     assert knows is (gpu in fact.value)
@@ -103,7 +104,7 @@ def test_hopper_and_blackwell_need_a_new_toolkit(cuda: str, gpu: tuple[int, int]
 )
 def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> None:
     """As printed by nvidia-smi; an unknown branch has none."""
-    assert cuda == value(cuda_of_branch(branch))
+    assert cuda == value(cuda_of_branch(BUILT_IN, branch))
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> No
 )
 def test_an_old_gpu_has_a_last_driver_branch(gpu: tuple[int, int], branch: int | None) -> None:
     """Up to Volta."""
-    fact = last_branch_of(gpu)
+    fact = last_branch_of(BUILT_IN, gpu)
 
     assert branch == (fact.value.branch if fact else None)
 
@@ -121,7 +122,7 @@ def test_an_old_gpu_has_a_last_driver_branch(gpu: tuple[int, int], branch: int |
 )
 def test_minor_version_compatibility_has_a_driver_floor(major: int, driver: str | None) -> None:
     """Before CUDA 11 there was none."""
-    assert driver == value(minor_version_floor(major))
+    assert driver == value(minor_version_floor(BUILT_IN, major))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +137,7 @@ def test_minor_version_compatibility_has_a_driver_floor(major: int, driver: str 
 )
 def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int, works: str | None) -> None:
     """It is unknown for branches that NVIDIA no longer lists."""
-    assert works == value(forward_compatible(version(cuda), branch))
+    assert works == value(forward_compatible(BUILT_IN, version(cuda), branch))
 
 
 @pytest.mark.parametrize(
@@ -196,7 +197,7 @@ def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int
 )
 def test_a_product_label_names_a_model(label: str, product: str, compute: str, segment: str) -> None:
     """With and without the suffixes of drivers, MIG and sharing."""
-    model = gpu_model(label)
+    model = gpu_model(BUILT_IN, label)
 
     assert model is not None
     assert (product, compute, segment) == (model.product, str(model.compute), model.segment)
@@ -205,12 +206,16 @@ def test_a_product_label_names_a_model(label: str, product: str, compute: str, s
 @pytest.mark.parametrize("label", ["", "NVIDIA-", "NVIDIA-A1000", "NVIDIA-L400", "Radeon", "-SHARED", "T40"])
 def test_an_unknown_product_has_no_model(label: str) -> None:
     """A similar name is another GPU."""
-    assert gpu_model(label) is None
+    assert gpu_model(BUILT_IN, label) is None
 
 
 def test_a_model_that_nvidia_does_not_list_is_uncertain() -> None:
     """T4G is specific to a cloud provider, and its label was not seen; that of A10G was, with its brand."""
-    models = [gpu_model("NVIDIA-T4G"), gpu_model("NVIDIA-A10G"), gpu_model("NVIDIA-A10")]
+    models = [
+        gpu_model(BUILT_IN, "NVIDIA-T4G"),
+        gpu_model(BUILT_IN, "NVIDIA-A10G"),
+        gpu_model(BUILT_IN, "NVIDIA-A10"),
+    ]
 
     assert [False, True, True] == [model is not None and model.status.certain for model in models]
 
@@ -227,7 +232,7 @@ def test_a_model_that_nvidia_does_not_list_is_uncertain() -> None:
 )
 def test_memory_is_that_of_the_data_sheet_or_of_the_name(label: str, mib: int | None) -> None:
     """A800 is sold with 40 and 80 GB; the name of a GH200 has the memory of its CPU."""
-    model = gpu_model(label)
+    model = gpu_model(BUILT_IN, label)
 
     assert model is not None
     assert mib == model.memory_mib
@@ -235,11 +240,11 @@ def test_memory_is_that_of_the_data_sheet_or_of_the_name(label: str, mib: int | 
 
 def test_a_compute_capability_that_reports_differ_about_is_left_out() -> None:
     """L20Y is reported with 8.9 and with 9.0."""
-    model = gpu_model("NVIDIA-L20Y")
+    model = gpu_model(BUILT_IN, "NVIDIA-L20Y")
 
     assert model is not None
     assert model.compute is None
-    assert capability_of("NVIDIA-L20Y") is None
+    assert capability_of(BUILT_IN, "NVIDIA-L20Y") is None
 
 
 def test_an_error_number_has_names_and_a_cause() -> None:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rules.nodes.label_index
+from rules.cuda.tables import Facts
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
@@ -269,9 +270,9 @@ def test_classes_are_formed_by_reading_one_node_of_each(monkeypatch: pytest.Monk
     read: list[str] = []
     capabilities = NodeReader.capabilities
 
-    def counted(reader: NodeReader, names: LabelNames) -> NodeCapabilities:
+    def counted(reader: NodeReader, names: LabelNames, facts: Facts) -> NodeCapabilities:
         read.append(reader.labels.get("nvidia.com/gpu.product", ""))
-        return capabilities(reader, names)
+        return capabilities(reader, names, facts)
 
     monkeypatch.setattr(NodeReader, "capabilities", counted)
     products = ("A100", "H100")
@@ -403,3 +404,16 @@ def test_a_query_does_not_iterate_over_nodes() -> None:
 
     assert nodes.bit_count() == 10
     assert [each.members for each in inventory.classes(nodes)] == [nodes]
+
+
+def test_nodes_are_judged_by_the_facts_of_the_inventory() -> None:
+    """A GPU that is new today has a row in other facts; classes that were read before have it, too."""
+    row = {"product": "X1", "label": "X1", "compute": "11.0", "arch": "x", "segment": "datacenter"}
+    newer = Facts(lambda name: [row | {"source": "none", "status": "verified"}] if name == "gpus" else [])
+    before = inventory_of([node("new", {"nvidia.com/gpu.product": "NVIDIA-X1"})])
+    before.classes(before.everything)
+    after = before.with_facts(newer).with_node(node("later", {"nvidia.com/gpu.product": "NVIDIA-X1"}))
+    (kind,) = after.classes(after.everything)
+
+    assert ((11, 0), 0b11) == (kind.capabilities.gpu_capability, kind.members)
+    assert [None] == [kind.capabilities.gpu_capability for kind in before.classes(before.everything)]

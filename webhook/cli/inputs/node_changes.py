@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from rules import RuleSet, inventory_of
-from rules.cuda.tables import certain_branches, cuda_of_branch, gpu_model, newest_release
+from rules.cuda.tables import BUILT_IN, certain_branches, cuda_of_branch, gpu_model, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
 from rules.nodes.inventory import Inventory
@@ -288,7 +288,7 @@ def _gpu_spellings(capabilities: NodeCapabilities) -> set[str]:
     if not capabilities.product:
         return set()
     product = without_slice(capabilities.product)
-    model = gpu_model(product)
+    model = gpu_model(BUILT_IN, product)
     return {product.casefold(), *({model.product.casefold()} if model else ())}
 
 
@@ -298,7 +298,7 @@ def _gpu_names(state: EditableInventory, names: Collection[LabelNames]) -> set[s
         _capabilities(_labels(node), label_set).product for node in state.nodes for label_set in names
     ]
     products += [pool.capabilities.product for pool in state.all_pools]
-    models = ((product, gpu_model(product)) for product in products if product)
+    models = ((product, gpu_model(BUILT_IN, product)) for product in products if product)
     return {model.product if model else product for product, model in models}
 
 
@@ -445,12 +445,12 @@ def parse_driver(text: str) -> Driver:
     version = DriverVersion.parse(text)
     if version is None:
         raise ChangeError(_NO_VERSION, version=text)
-    fact = cuda_of_branch(version.branch)
+    fact = cuda_of_branch(BUILT_IN, version.branch)
     if fact is None or not fact.certain:
-        known = ", ".join(map(str, certain_branches()[-_SHOWN_VERSIONS:]))
+        known = ", ".join(map(str, certain_branches(BUILT_IN)[-_SHOWN_VERSIONS:]))
         raise ChangeError(_NO_BRANCH, branch=version.branch, known=known)
     if len(version.numbers) == 1:
-        version = newest_release(version.branch) or version
+        version = newest_release(BUILT_IN, version.branch) or version
     return Driver(version, fact.value)
 
 

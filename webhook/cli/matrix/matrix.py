@@ -16,13 +16,12 @@ from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, GpuRequirements, requirements_of
 from rules.cuda.tables import (
+    BUILT_IN,
     Status,
     capability,
     cuda_error,
     cuda_of_branch,
     cuda_version,
-    gpu_model,
-    read_table,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.model.check_result import CheckResult, Level
@@ -138,8 +137,8 @@ def driver_table(policy: SharingPolicy) -> Table:
     """Return the table of all known driver branches, without checks of the GPU."""
     requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements()]
     columns = []
-    for branch in sorted(row["branch"] for row in read_table("drivers")["branches"]):
-        cuda = cuda_of_branch(branch)
+    for branch in sorted(row["branch"] for row in BUILT_IN.table("drivers")["branches"]):
+        cuda = cuda_of_branch(BUILT_IN, branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
             capabilities = NodeCapabilities(cuda=cuda.value)
             cells = tuple(
@@ -155,7 +154,7 @@ def driver_table(policy: SharingPolicy) -> Table:
 def gpu_table() -> Table:
     """Return the table of all known compute capabilities, without checks of the driver."""
     rows: defaultdict[ComputeCapability, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in read_table("gpus"):
+    for row in BUILT_IN.table("gpus"):
         if "compute" in row:
             rows[capability(row["compute"])].append(row)
     requirements = [replace(needs, cuda=None) for needs in _all_requirements()]
@@ -211,7 +210,7 @@ def dotted(version: tuple[int, int] | None) -> str | None:
 
 
 def _runtimes() -> tuple[CudaVersion, ...]:
-    known = (cuda_version(row["cuda"]) for row in read_table("toolkits"))
+    known = (cuda_version(row["cuda"]) for row in BUILT_IN.table("toolkits"))
     return tuple(sorted((cuda for cuda in known if cuda >= _OLDEST), reverse=True))
 
 
@@ -236,7 +235,7 @@ def _sharing(policy: SharingPolicy) -> Message:
 
 def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
     """Return the facts of node capabilities that are shown in a table."""
-    model = gpu_model(capabilities.product) if capabilities.product else None
+    model = capabilities.model
     return {
         "product": model.product if model else capabilities.product,
         "driver": capabilities.driver,

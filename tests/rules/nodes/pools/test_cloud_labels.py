@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.cuda.tables import Status, capability_of, gpu_model, read_table
+from rules.cuda.tables import BUILT_IN, Status, capability_of, gpu_model, read_table
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.pools.cloud_labels import (
     cloud_capabilities,
@@ -50,7 +50,7 @@ AWS_GPU = "karpenter.k8s.aws/instance-gpu-name"
 )
 def test_a_label_of_a_cloud_tells_the_product(key: str, value: str, product: str) -> None:
     """As GPU Feature Discovery would label it."""
-    assert NodeCapabilities(product=product) == product_of_label(key, value)
+    assert NodeCapabilities(product=product) == product_of_label(BUILT_IN, key, value)
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,15 @@ def test_of_several_products_only_the_shared_facts_are_known(
     key: str, value: str, compute: tuple[int, int], memory: int | None
 ) -> None:
     """The compute capability, but rarely the memory."""
-    assert NodeCapabilities(compute_capability=compute, memory_mib=memory) == product_of_label(key, value)
+    assert NodeCapabilities(compute_capability=compute, memory_mib=memory) == product_of_label(
+        BUILT_IN, key, value
+    )
 
 
 @pytest.mark.parametrize("value", ["g6f.xlarge", "gr6f.4xlarge", "g6f.large"])
 def test_of_a_virtual_gpu_only_the_compute_capability_is_known(value: str) -> None:
     """Its memory and product label are those of the share."""
-    assert NodeCapabilities(compute_capability=(8, 9)) == product_of_label(TYPE, value)
+    assert NodeCapabilities(compute_capability=(8, 9)) == product_of_label(BUILT_IN, TYPE, value)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +96,7 @@ def test_of_a_virtual_gpu_only_the_compute_capability_is_known(value: str) -> No
 )
 def test_what_is_uncertain_or_unknown_tells_nothing(key: str, value: str) -> None:
     """Neither a product nor that there is no GPU; types of other clouds may look like those of AWS."""
-    assert (None, False) == (product_of_label(key, value), has_no_gpu(key, value))
+    assert (None, False) == (product_of_label(BUILT_IN, key, value), has_no_gpu(BUILT_IN, key, value))
 
 
 @pytest.mark.parametrize(
@@ -113,8 +115,8 @@ def test_what_is_uncertain_or_unknown_tells_nothing(key: str, value: str) -> Non
 )
 def test_a_label_proves_that_there_is_no_gpu_of_nvidia(key: str, value: str) -> None:
     """CPU machines, and GPUs of others."""
-    assert has_no_gpu(key, value)
-    assert product_of_label(key, value) is None
+    assert has_no_gpu(BUILT_IN, key, value)
+    assert product_of_label(BUILT_IN, key, value) is None
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row["value"])
@@ -123,9 +125,9 @@ def test_every_product_of_the_table_is_known(row: dict[str, Any]) -> None:
     products = row["product"].split()
 
     re.compile(row["value"])
-    assert [] == [product for product in products if gpu_model(product) is None]
+    assert [] == [product for product in products if gpu_model(BUILT_IN, product) is None]
     if Status(row["status"]).certain:
-        assert len({capability_of(product) for product in products}) <= 1
+        assert len({capability_of(BUILT_IN, product) for product in products}) <= 1
 
 
 def test_every_label_of_the_table_has_a_list_of_values_or_is_of_gpus_only() -> None:
@@ -138,10 +140,10 @@ def test_every_label_of_the_table_has_a_list_of_values_or_is_of_gpus_only() -> N
 
 def test_only_labels_that_name_a_gpu_or_a_machine_tell_kinds_of_nodes() -> None:
     """Not a category or a maker."""
-    assert {AWS_GPU, TYPE, "karpenter.k8s.aws/instance-family"} <= set(kind_labels())
-    assert "karpenter.k8s.aws/instance-category" not in kind_labels()
-    assert "karpenter.k8s.aws/instance-gpu-count" in gpu_only_labels()
-    assert "nvidia.com/gpu" in counted_resources()
+    assert {AWS_GPU, TYPE, "karpenter.k8s.aws/instance-family"} <= set(kind_labels(BUILT_IN))
+    assert "karpenter.k8s.aws/instance-category" not in kind_labels(BUILT_IN)
+    assert "karpenter.k8s.aws/instance-gpu-count" in gpu_only_labels(BUILT_IN)
+    assert "nvidia.com/gpu" in counted_resources(BUILT_IN)
 
 
 def test_labels_of_a_cloud_add_to_what_is_known() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules import RuleSet
-from rules.cuda.tables import certain_branches
+from rules.cuda.tables import BUILT_IN, certain_branches
 from rules.model.rule import NodeProfile
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
@@ -50,7 +50,7 @@ def _profile(name: str, product: str) -> NodeProfile:
     )
 
 
-@given(st.sampled_from(POOLS), st.sampled_from([each for each in certain_branches() if each >= 470]))
+@given(st.sampled_from(POOLS), st.sampled_from([each for each in certain_branches(BUILT_IN) if each >= 470]))
 def test_a_driver_changes_the_nodes_of_its_pool_only(pool: Any, branch: int) -> None:
     """Their driver and CUDA version are those of the branch; all else, and all other nodes, stay."""
     state = EditableInventory.of(nodes(per_pool=2), RuleSet())
