@@ -32,9 +32,11 @@ if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
     from rules.nodes.label_families import LabelFamily
 
-# Cached pairs of a pod's term and a clause that is added, and the maximum characters of one pair.
-_CACHE_ENTRIES: Final = 512
-_MAX_LENGTH: Final = 4096
+# Clauses that are remembered, terms of pods for each, and the maximum characters of one: 5 KB a pair.
+_REMEMBERED_CLAUSES: Final = 64
+_REMEMBERED_TERMS: Final = 16
+_LONGEST_CLAUSE: Final = 4096
+_LONGEST_TERM: Final = 1024
 # Terms of one requirement that are multiplied out before others follow as the last ones; different containers
 # of a malicious pod could have millions.
 _MOST_TERMS: Final = 64
@@ -180,8 +182,9 @@ def _all_joined(user_terms: Any, clauses: Iterable[Clause], context: Term, budge
 
 def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
     """Return the cross product of a user's terms with a clause. context: holds in addition to each term."""
+    cross = _cross(clause)
     if user_terms is None:
-        joined = _cross({}, context, clause)
+        joined = cross.of({}, context)
         return None if joined == [{}] else joined or [{}]
     if not isinstance(user_terms, list):
         return user_terms
@@ -189,52 +192,66 @@ def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
     for raw in user_terms:
         own = parse_term(raw)
         # A term that matches nothing stays unchanged: with one more expression, an empty term would match.
-        joined += [raw] if own is None else _cross(raw, own + context, clause)
+        joined += [raw] if own is None else cross.of(raw, own + context)
     return joined if joined or not user_terms else [{}]
 
 
-def _cross(raw: Mapping[str, Any], known: Term, clause: Clause) -> list[Mapping[str, Any]]:
-    """Return one user term combined with each term of a clause. known: expressions that already hold."""
-    return [
-        {**raw, **{section: [*(raw.get(section) or ()), *entries] for section, entries in added}}
-        for added in _additions((known, clause))
-    ]
+class _Cross:
+    """Combines terms with each term of a clause; what they say of other labels makes no difference."""
 
-
-def _find_additions(key: tuple[Term, Clause]) -> tuple[_Sections, ...]:
-    """Return the expressions, as JSON, that each term of a clause adds to a term, by section.
-
-    If the term implies a whole term of the clause, the result is one `()`. Impossible combinations are
-    omitted, except the first if no other remains.
-    """
-    return tuple(
-        tuple(
-            (section, [expression.entry() for expression in added if expression.section == section])
-            for section in dict.fromkeys(expression.section for expression in added)
+    def __init__(self, clause: Clause) -> None:
+        self._clause = clause
+        self._keys = {expression[:2] for term in clause for expression in term}
+        self._entries = {expression: expression.entry() for term in clause for expression in term}
+        self._additions = bounded_cache(
+            self._find_additions, _REMEMBERED_TERMS, lambda known: length(known) <= _LONGEST_TERM
         )
-        for added in _not_implied(*key)
-    )
+
+    def of(self, raw: Mapping[str, Any], known: Term) -> list[Mapping[str, Any]]:
+        """Return one term combined with each of the clause. known: the expressions that hold already."""
+        related = tuple([expression for expression in known if expression[:2] in self._keys])
+        return [
+            {**raw, **{section: [*(raw.get(section) or ()), *entries] for section, entries in added}}
+            for added in self._additions(related)
+        ]
+
+    def _find_additions(self, known: Term) -> tuple[_Sections, ...]:
+        """Return the expressions, as JSON, that each term of the clause adds to a term, by section.
+
+        If the term implies one of them as a whole, the result is one `()`. Impossible combinations are
+        omitted, except the first if no other remains.
+        """
+        return tuple(
+            tuple(
+                (
+                    section,
+                    [self._entries[expression] for expression in added if expression.section == section],
+                )
+                for section in dict.fromkeys(expression.section for expression in added)
+            )
+            for added in _not_implied(known, self._clause)
+        )
+
+
+_cross = bounded_cache(_Cross, _REMEMBERED_CLAUSES, lambda clause: length(clause) <= _LONGEST_CLAUSE)
 
 
 def _not_implied(known: Term, clause: Clause) -> tuple[Term, ...]:
     """Return the expressions of each term of a clause that a term does not imply."""
-    keys = {expression[:2] for term in clause for expression in term}
-    known = tuple([expression for expression in known if expression[:2] in keys])
     possible: dict[Term, None] = {}
     impossible: dict[Term, None] = {}
     for term in clause:
         added: Term = ()
+        consistent = True
         for expression in term:
-            if not _implies(known + added, expression):
+            related = _on_same_key(known + added, expression)
+            if not related or not _implies(related, expression):
                 added += (expression,)
+                consistent = consistent and not _contradictory((*related, expression))
         if not added:
             return ((),)
-        consistent = not any(_contradictory(_on_same_key(known + added, expression)) for expression in added)
         (possible if consistent else impossible)[added] = None
     return tuple(possible or [*impossible][:1])
-
-
-_additions = bounded_cache(_find_additions, _CACHE_ENTRIES, lambda key: length(key) <= _MAX_LENGTH)
 
 
 def _on_same_key(term: Term, expression: MatchExpression) -> Term:
@@ -244,13 +261,16 @@ def _on_same_key(term: Term, expression: MatchExpression) -> Term:
 
 def _strictest(related: Term) -> Term:
     """Return the strictest Gt and the strictest Lt of these expressions, if any."""
+    bounds = [expression for expression in related if expression.operator in ("Gt", "Lt")]
+    if not bounds:
+        return ()
     above = max(
-        (expression for expression in related if expression.operator == "Gt"),
+        (expression for expression in bounds if expression.operator == "Gt"),
         key=attrgetter("bound"),
         default=None,
     )
     below = min(
-        (expression for expression in related if expression.operator == "Lt"),
+        (expression for expression in bounds if expression.operator == "Lt"),
         key=attrgetter("bound"),
         default=None,
     )
@@ -275,9 +295,8 @@ def _values(related: Term) -> set[str | None] | None:
     return {value for value in left if all(bound.holds(value) for bound in bounds)}
 
 
-def _implies(term: Term, added: MatchExpression) -> bool:
-    """Return whether an expression holds wherever a term does. False may be wrong, True never is."""
-    related = _on_same_key(term, added)
+def _implies(related: Term, added: MatchExpression) -> bool:
+    """Return whether an expression holds wherever others on its label do. True is never wrong."""
     if (values := _values(related)) is not None:
         return all(added.holds(value) for value in values)
     match added.operator:
