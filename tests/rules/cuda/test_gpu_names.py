@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.cuda.tables import gpu_model
+from rules.cuda.tables import BUILT_IN, gpu_model
 
 # https://developer.nvidia.com/cuda/gpus and https://developer.nvidia.com/cuda-legacy-gpus from 5.0 on, in the
 # form of NVML (Ada GPUs of workstations end with `Generation`), and other names of NVML.
@@ -88,7 +88,7 @@ def label(name: str) -> str:
 def test_every_gpu_that_nvidia_lists_is_known_with_its_compute_capability(compute: str, prefix: str) -> None:
     """All of the list, with and without the prefix that drivers add."""
     names = [" ".join(name.split()) for name in LISTED[compute].split(",")]
-    known = {name: gpu_model(label(prefix + name)) for name in names}
+    known = {name: gpu_model(BUILT_IN, label(prefix + name)) for name in names}
 
     assert dict.fromkeys(names, compute) == {
         name: str(model.compute) if model else None for name, model in known.items()
@@ -103,7 +103,7 @@ def test_the_list_has_the_gpus_of_both_pages() -> None:
 @pytest.mark.parametrize(("name", "compute", "gib"), PROFILES)
 def test_a_gpu_of_the_mock_of_nvml_is_known(name: str, compute: str, gib: int) -> None:
     """Memory differs by at most 7 %: some rows have what NVML prints, the profiles the data sheet."""
-    model = gpu_model(label(name))
+    model = gpu_model(BUILT_IN, label(name))
 
     assert model is not None
     assert compute == str(model.compute)
@@ -123,7 +123,7 @@ def test_a_gpu_of_the_mock_of_nvml_is_known(name: str, compute: str, gib: int) -
 )
 def test_cards_of_servers_are_apart_from_those_of_workstations(name: str, segment: str) -> None:
     """Forward compatibility is for data centre GPUs only."""
-    model = gpu_model(label(name))
+    model = gpu_model(BUILT_IN, label(name))
 
     assert model is not None
     assert segment == model.segment
@@ -131,7 +131,7 @@ def test_cards_of_servers_are_apart_from_those_of_workstations(name: str, segmen
 
 def test_a_rubin_gpu_has_a_capability_that_denies_nothing() -> None:
     """Its product name was not seen on a machine."""
-    model = gpu_model("NVIDIA-VR200")
+    model = gpu_model(BUILT_IN, "NVIDIA-VR200")
 
     assert model is not None
     assert ("10.7", False) == (str(model.compute), model.status.certain)
