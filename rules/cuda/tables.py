@@ -12,7 +12,7 @@ from enum import StrEnum
 from functools import cache, partial, wraps
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.bounded_cache import bounded_cache
@@ -217,6 +217,45 @@ def certain_branches(facts: Facts) -> list[int]:
     return sorted(branch for branch, fact in _branches(facts).items() if fact.certain)
 
 
+class LeastCuda(NamedTuple):
+    """The lowest CUDA API version that a driver branch can have. by: the known branch that has it."""
+
+    cuda: CudaVersion
+    by: int
+
+
+def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
+    """Return the lowest CUDA API version that a driver branch can have; None if unknown.
+
+    Drivers are backward compatible: a branch above the newest known one has at least the CUDA of that one.
+    """
+    by = min(branch, certain_branches(facts)[-1])
+    fact = cuda_of_branch(facts, by)
+    return LeastCuda(fact.value, by) if fact and fact.certain else None
+
+
+@dataclass(frozen=True, slots=True)
+class Lifecycle:
+    """NVIDIA's support of a driver branch.
+
+    kind: lts, production or new-feature. end: its last month, such as 2026-06; None if none is announced.
+    """
+
+    kind: str
+    end: str | None
+
+
+@derived
+def _lifecycles(facts: Facts) -> dict[int, Fact[Lifecycle]]:
+    rows = facts.table("drivers")["lifecycle"]
+    return {row["branch"]: _fact(Lifecycle(row["kind"], row.get("end")), row) for row in rows}
+
+
+def lifecycle_of_branch(facts: Facts, branch: int) -> Fact[Lifecycle] | None:
+    """Return how NVIDIA supports a driver branch; None if unknown."""
+    return _lifecycles(facts).get(branch)
+
+
 def newest_release(facts: Facts, branch: int) -> DriverVersion | None:
     """Return the newest driver of a branch that came with a toolkit; None if none is known."""
     rows = (row for row in facts.table("drivers")["toolkits"] if Status(row["status"]).certain)
@@ -246,6 +285,12 @@ def forward_compatible(facts: Facts, cuda: CudaVersion, branch: int) -> Fact[boo
     if branches is None or branch not in facts.table("drivers")["forward_listed"]:
         return None
     return Fact(branch in branches.value, branches.source, branches.status)
+
+
+def listed_before(facts: Facts, cuda: CudaVersion, branch: int) -> CudaVersion | None:
+    """Return the newest CUDA version with a list for cuda-compat, if it is older and lists the branch."""
+    newest = max(_forward(facts))
+    return newest if cuda > newest and branch in _forward(facts)[newest].value else None
 
 
 @derived

@@ -17,6 +17,9 @@ from rules.cuda.tables import (
     forward_compatible,
     gpu_model,
     last_branch_of,
+    least_cuda,
+    lifecycle_of_branch,
+    listed_before,
     minor_version_floor,
     read_table,
     toolkits,
@@ -108,6 +111,45 @@ def test_a_driver_branch_has_a_cuda_version(branch: int, cuda: str | None) -> No
 
 
 @pytest.mark.parametrize(
+    ("branch", "cuda", "by"), [(535, "12.2", 535), (620, "13.5", 620), (621, "13.5", 620), (700, "13.5", 620)]
+)
+def test_a_branch_above_the_newest_known_has_at_least_its_cuda(branch: int, cuda: str, by: int) -> None:
+    """Drivers are backward compatible."""
+    assert (version(cuda), by) == least_cuda(BUILT_IN, branch)
+
+
+@pytest.mark.parametrize("branch", [596, 387, 300])
+def test_a_branch_between_known_ones_or_with_an_uncertain_cuda_has_no_least_cuda(branch: int) -> None:
+    """596 was never released."""
+    assert least_cuda(BUILT_IN, branch) is None
+
+
+@pytest.mark.parametrize(
+    ("branch", "kind", "end"),
+    [
+        (535, "lts", "2026-06"),
+        (580, "lts", "2028-06"),
+        (595, "production", "2027-03"),
+        (610, "new-feature", "2026-08"),
+        (615, "new-feature", None),
+        (620, "lts", "2029-09"),
+    ],
+)
+def test_a_branch_has_a_kind_and_an_end_of_support(branch: int, kind: str, end: str | None) -> None:
+    """A new feature branch may have no announced end."""
+    fact = lifecycle_of_branch(BUILT_IN, branch)
+
+    assert fact is not None
+    assert (kind, end) == (fact.value.kind, fact.value.end)
+    assert fact.certain
+
+
+def test_the_support_of_an_unknown_branch_is_unknown() -> None:
+    """Also of one that is newer than all known ones."""
+    assert lifecycle_of_branch(BUILT_IN, 700) is None
+
+
+@pytest.mark.parametrize(
     ("gpu", "branch"), [((3, 7), 470), ((5, 2), 580), ((6, 0), 580), ((7, 0), 580), ((7, 5), None)]
 )
 def test_an_old_gpu_has_a_last_driver_branch(gpu: tuple[int, int], branch: int | None) -> None:
@@ -138,6 +180,23 @@ def test_minor_version_compatibility_has_a_driver_floor(major: int, driver: str 
 def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int, works: str | None) -> None:
     """It is unknown for branches that NVIDIA no longer lists."""
     assert works == value(forward_compatible(BUILT_IN, version(cuda), branch))
+
+
+@pytest.mark.parametrize(
+    ("cuda", "branch", "before"),
+    [
+        ("13.5", 570, "13.4"),
+        ("14.0", 535, "13.4"),
+        ("13.5", 565, None),
+        ("13.4", 570, None),
+        ("12.7", 535, None),
+    ],
+)
+def test_only_a_cuda_above_the_newest_list_has_one_before(cuda: str, branch: int, before: str | None) -> None:
+    """It is asked for branches that the newest list has."""
+    found = listed_before(BUILT_IN, version(cuda), branch)
+
+    assert before == (str(found) if found else None)
 
 
 @pytest.mark.parametrize(
