@@ -6,6 +6,7 @@ Source: `facts/runtime_modes.yaml`, operator.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
@@ -24,23 +25,16 @@ _CONTAINERS: Final = ("spec", "template", "spec", "containers")
 
 
 class OperatorSettings(NamedTuple):
-    """What a ClusterPolicy says of container runtimes, or the DaemonSet that installs the toolkit.
+    """The settings for container runtimes in a ClusterPolicy, or in the toolkit's DaemonSet."""
 
-    source: kind and name. installs: GPU Operator installs the toolkit; otherwise the host's is used. cdi:
-    containers get GPUs by CDI; None: by the default of the release, which is unknown. cdi_default: releases
-    before 25.10 use CDI only then. mode: of the toolkit, as configured. by_plugin: its device plugin is
-    configured for CDI, whatever else is set. toolkit: its version, empty if unknown. compat: its defaults
-    for compatibility libraries hold.
-    """
-
-    source: str
-    installs: bool = True
-    cdi: bool | None = None
-    cdi_default: bool = False
-    mode: str = AUTO
-    by_plugin: bool = False
-    toolkit: tuple[int, ...] = ()
-    compat: bool = True
+    source: str  # kind and name
+    installs: bool = True  # GPU Operator installs the toolkit; otherwise the host's is used
+    cdi: bool | None = None  # containers get GPUs by CDI; None: the release's default, which is unknown
+    cdi_default: bool = False  # releases before 25.10 use CDI only if this is set
+    mode: str = AUTO  # the configured mode of the toolkit
+    by_plugin: bool = False  # the device plugin is configured for CDI, which takes precedence
+    toolkit: tuple[int, ...] = ()  # its version; empty: unknown
+    compat: bool = True  # its defaults for compatibility libraries are unchanged
 
     def runtime(self, host: HostRuntime) -> ContainerRuntime:
         """Return the runtime of a node. host: its own."""
@@ -70,7 +64,7 @@ class OperatorSettings(NamedTuple):
 
 
 class GpuOperator(NamedTuple):
-    """The settings of GPU Operator: its ClusterPolicies, and the DaemonSets that follow from them."""
+    """The settings of GPU Operator: its ClusterPolicies, and the DaemonSets that it creates from them."""
 
     policies: tuple[OperatorSettings, ...] = ()
     daemon_sets: tuple[OperatorSettings, ...] = ()
@@ -79,40 +73,41 @@ class GpuOperator(NamedTuple):
 def read_operator(
     policies: Iterable[Mapping[str, Any]], daemon_sets: Iterable[Mapping[str, Any]] = ()
 ) -> GpuOperator:
-    """Return the settings of these objects. What cannot be read is unknown. Never raises."""
+    """Return the settings of these objects; unreadable values are unknown. Never raises."""
     read = (map(_of_policy, policies), map(_of_daemon_set, daemon_sets))
-    return GpuOperator(*(tuple(sorted(each, key=lambda one: one.source)[:_MOST]) for each in read))
+    return GpuOperator(*(tuple(sorted(settings, key=attrgetter("source"))[:_MOST]) for settings in read))
 
 
 def runtime_on(labels: Mapping[str, str], host: HostRuntime, operator: GpuOperator) -> ContainerRuntime:
     """Return the container runtime of a node. host: its own.
 
-    Where GPU Operator manages the node, only its settings count; if these contradict each other, or are
-    unknown, so is the runtime.
+    If GPU Operator manages the node, only its settings are used; if they are unknown or contradict each
+    other, the runtime is unknown.
     """
     if not is_managed(labels):
         return host.runtime
-    # Of several objects of a kind, it is not known here which one is used.
-    of_kinds = [
-        _common([each.runtime(host) for each in kind]) for kind in (operator.daemon_sets, operator.policies)
+    # If a kind has several objects, it is unknown here which one is used.
+    runtimes = [
+        _common([settings.runtime(host) for settings in of_kind])
+        for of_kind in (operator.daemon_sets, operator.policies)
     ]
-    return _common([each for each in of_kinds if each != UNKNOWN_RUNTIME])
+    return _common([runtime for runtime in runtimes if runtime != UNKNOWN_RUNTIME])
 
 
 def _common(runtimes: list[ContainerRuntime]) -> ContainerRuntime:
-    """Return what runtimes have in common; unknown if their modes differ, with a source that says so."""
+    """Return the common facts of runtimes; an unknown runtime with a reason if their modes differ."""
     if not runtimes or UNKNOWN_RUNTIME in runtimes:
         return UNKNOWN_RUNTIME
     first, *others = runtimes
-    if any(each.mode is not first.mode for each in others):
-        sources = Joined(" and ", sorted({each.source for each in runtimes if each.source}))
+    if any(runtime.mode is not first.mode for runtime in others):
+        sources = Joined(" and ", sorted({runtime.source for runtime in runtimes if runtime.source}))
         return ContainerRuntime(source=Message("{sources} contradict each other", sources=sources))
-    same = all(each.loads_compat is first.loads_compat for each in others)
+    same = all(runtime.loads_compat is first.loads_compat for runtime in others)
     return first if same else first._replace(loads_compat=None)
 
 
 def read_variables() -> frozenset[str]:
-    """Return the variables of GPU Operator's settings that are read."""
+    """Return the variables that are read in GPU Operator's settings."""
     names = operator_names()
     return frozenset({names["mode"], names["strategy"], *names["compatVariables"]})
 
@@ -128,7 +123,7 @@ def managed_label() -> str:
 
 
 def is_managed(labels: Mapping[str, str]) -> bool:
-    """Return whether GPU Operator installs the toolkit on a node, unless its settings say otherwise."""
+    """Return whether GPU Operator manages a node."""
     return labels.get(managed_label(), "false") != "false"
 
 
@@ -167,9 +162,9 @@ def _of_daemon_set(document: Mapping[str, Any]) -> OperatorSettings:
 
 
 def _variables(parent: Mapping[str, Any]) -> dict[str, str]:
-    found = parent.get("env")
-    given = [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
-    return {str(each.get("name")): str(each.get("value", "")) for each in given}
+    env = parent.get("env")
+    given = [entry for entry in env if isinstance(entry, Mapping)] if isinstance(env, list | tuple) else []
+    return {str(entry.get("name")): str(entry.get("value", "")) for entry in given}
 
 
 def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:

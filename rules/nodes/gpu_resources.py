@@ -48,7 +48,7 @@ class RequestedGpus(NamedTuple):
 
 def gpu_resource(name: str) -> GpuResource | None:
     """Return what a resource stands for, or None if it is no accelerator."""
-    return next((found for pattern, found in _table() if pattern.fullmatch(name)), None)
+    return next((resource for pattern, resource in _table() if pattern.fullmatch(name)), None)
 
 
 @cache
@@ -72,16 +72,16 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
 
     A share of a device is one. Two resources may be two views of the same devices: their number is unknown.
     """
-    found: RequestedGpus | None = None
+    requested: RequestedGpus | None = None
     for name, resource in gpu_resources(container.names).resources:
         if not resource.units:
             continue
         count = _count(container.request(name), resource.units)
-        if count is None or (count and found):
+        if count is None or (count and requested):
             return None
         if count:
-            found = RequestedGpus(name, count, resource.units)
-    return found
+            requested = RequestedGpus(name, count, resource.units)
+    return requested
 
 
 def _gpu_resources(names: tuple[str, ...]) -> GpuResources:

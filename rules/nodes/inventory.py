@@ -28,7 +28,7 @@ from rules.nodes.node_devices import NodeDevices, devices_by_node
 from rules.nodes.node_pool import DeclaredPools
 from rules.nodes.node_row import (
     ANY,
-    NodeRow,
+    IndexedNode,
     NodeState,
     objects_of,
     read_node,
@@ -97,7 +97,7 @@ class Inventory:
 
     def __init__(self) -> None:
         self._classes: dict[LabelNames, tuple[NodeClass, ...]] = {}
-        self._rows: ShardedDict[int, NodeRow] = ShardedDict()  # by position
+        self._rows: ShardedDict[int, IndexedNode] = ShardedDict()  # by position
         self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
         self.labels = LabelIndex()
         self.everything = 0
@@ -118,7 +118,7 @@ class Inventory:
     def with_nodes(self, nodes: Iterable[tuple[Mapping[str, Any], str]]) -> Inventory:
         """Return an inventory with Nodes added or replaced, each with its path in a document."""
         pool: dict[Fact, Fact] = {}
-        rows = {row.name: row for row in (self._row(*each, pool) for each in nodes)}
+        rows = {row.name: row for row in (self._row(*node, pool) for node in nodes)}
         return self._replace({name: row for name, row in rows.items() if row != self._row_of(name)})
 
     def without_node(self, name: str) -> Inventory:
@@ -189,12 +189,12 @@ class Inventory:
 
     def problems(self, labels: LabelNames = _DEFAULT) -> tuple[Problem, ...]:
         """Return the labels and quantities that are invalid. Iterates over the nodes: not for decisions."""
-        found: list[Problem] = []
+        problems: list[Problem] = []
         for _, row in sorted(self._rows.items()):
             reader = NodeReader(row.name, row.labels)
             reader.capabilities(labels)
-            found += (*row.problems, *reader.problems)
-        return tuple(found)
+            problems += (*row.problems, *reader.problems)
+        return tuple(problems)
 
     def names(self, nodes: int) -> list[str]:
         """Return the names of a set of nodes. Iterates over the set: for reports, not for decisions."""
@@ -212,19 +212,19 @@ class Inventory:
 
     def offering(self, resource: str, amount: int = 1) -> int:
         """Return the ready nodes that have an amount of a resource allocatable, or an unknown one."""
-        found = self._having(_RESOURCES, resource)
+        nodes = self._having(_RESOURCES, resource)
         if amount > 1:
-            found &= ~self.labels.having(_AMOUNT + resource)
-            found |= self.labels.above(_AMOUNT + resource, amount - 1)
-        return found
+            nodes &= ~self.labels.having(_AMOUNT + resource)
+            nodes |= self.labels.above(_AMOUNT + resource, amount - 1)
+        return nodes
 
     def returning(self, resource: str, amount: int = 1) -> int:
         """Return the nodes that do not offer an amount of a resource now, but may offer it again."""
-        found = self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
+        nodes = self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
         if amount > 1:
-            found &= ~self.labels.having(_LATER + resource)
-            found |= self.labels.above(_LATER + resource, amount - 1)
-        return found
+            nodes &= ~self.labels.having(_LATER + resource)
+            nodes |= self.labels.above(_LATER + resource, amount - 1)
+        return nodes
 
     def most(self, resource: str) -> int:
         """Return how many of a resource the largest node has, or may have again; 0 if none is known."""
@@ -259,12 +259,12 @@ class Inventory:
 
     def taints(self, nodes: int) -> list[Taint]:
         """Return the taints of a set of nodes, each once."""
-        return sorted({each for taints in self.taint_sets(nodes) for each in taints})
+        return sorted({taint for taints in self.taint_sets(nodes) for taint in taints})
 
     def taint_sets(self, nodes: int) -> list[frozenset[Taint]]:
         """Return the different sets of taints that a set of nodes has."""
-        found = (taints for taints, members in self.labels.values(_TAINTS) if members & nodes)
-        return [taints for taints in found if isinstance(taints, frozenset)]
+        sets = (taints for taints, members in self.labels.values(_TAINTS) if members & nodes)
+        return [taints for taints in sets if isinstance(taints, frozenset)]
 
     @property
     def former_drivers(self) -> int:
@@ -309,11 +309,11 @@ class Inventory:
         yield from sorted((str(name), nodes) for name, nodes in self.labels.values(INSTANCE_TYPE))
 
     def _having(self, key: str, resource: str) -> int:
-        found = 0
+        matching = 0
         for names, nodes in self.labels.values(key):  # one entry per distinct set of resources
             if isinstance(names, frozenset) and resource in names:
-                found |= nodes
-        return found
+                matching |= nodes
+        return matching
 
     @property
     def resources(self) -> frozenset[str]:
@@ -330,13 +330,13 @@ class Inventory:
             classes = self._classes[labels] = self._read(labels)
         if nodes == self.everything:
             return classes
-        found = ((each.capabilities, each.members & nodes) for each in classes)
-        return tuple(NodeClass(capabilities, members) for capabilities, members in found if members)
+        parts = ((node_class.capabilities, node_class.members & nodes) for node_class in classes)
+        return tuple(NodeClass(capabilities, members) for capabilities, members in parts if members)
 
     def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
         """Return the classes: one node of each is read, and the index finds the nodes with equal labels."""
         keys = names.among(self.labels)
-        found: defaultdict[NodeCapabilities, int] = defaultdict(int)
+        members: defaultdict[NodeCapabilities, int] = defaultdict(int)
         left = self.everything
         while left:
             row, matching = self._rows.get(next(positions(left))), left
@@ -348,9 +348,9 @@ class Inventory:
             for key in _CAPABILITIES:
                 value = row.other(key)
                 matching &= ~self.labels.having(key) if value is None else self.labels.equal(key, value)
-            found[_capabilities(row, names, self.facts)] |= matching
+            members[_capabilities(row, names, self.facts)] |= matching
             left ^= matching
-        return _classes(found)
+        return _classes(members)
 
     def families_present(
         self, families: Iterable[LabelFamily], nodes: int
@@ -359,18 +359,18 @@ class Inventory:
 
         families: in order; a node uses the first one that it carries, even if the value is invalid.
         """
-        found = []
+        present = []
         for family in families:
             if carrying := self.labels.having(family.key) & nodes:
-                found.append((family, carrying))
+                present.append((family, carrying))
                 nodes ^= carrying
-        return tuple(found)
+        return tuple(present)
 
-    def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> NodeRow:
+    def _row(self, node: Mapping[str, Any], path: str, pool: dict[Fact, Fact]) -> IndexedNode:
         """Read a node. Equal facts of this document and of the index become one object, to save memory."""
         return self._indexed(read_node(node, path), pool)
 
-    def _indexed(self, row: NodeRow, pool: dict[Fact, Fact]) -> NodeRow:
+    def _indexed(self, row: IndexedNode, pool: dict[Fact, Fact]) -> IndexedNode:
         """Return a node with all facts that are indexed. pool: the facts of nodes that are read with it."""
         devices, state = self._devices.get(row.name, _NO_DEVICES), row.state
         labels = row.labels
@@ -398,9 +398,9 @@ class Inventory:
         # Usually kubernetes.io/hostname.
         name = next((value for _, value in shared if value == row.name), row.name)
         _, known = pool.setdefault((_STATE, state), (_STATE, state))
-        return NodeRow(name, shared, known if isinstance(known, NodeState) else state, row.problems)
+        return IndexedNode(name, shared, known if isinstance(known, NodeState) else state, row.problems)
 
-    def _replace(self, changes: Mapping[str, NodeRow | None]) -> Inventory:
+    def _replace(self, changes: Mapping[str, IndexedNode | None]) -> Inventory:
         """Return an inventory with these rows replaced; None removes a node."""
         if not changes:
             return self
@@ -411,7 +411,7 @@ class Inventory:
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)
         added: defaultdict[Fact, list[int]] = defaultdict(list)
-        moves: list[tuple[int, NodeRow | None, NodeRow | None]] = []
+        moves: list[tuple[int, IndexedNode | None, IndexedNode | None]] = []
         for name, row in changes.items():
             position = after._position_for(name)
             before = after._rows.get(position)
@@ -431,7 +431,7 @@ class Inventory:
         }
         return after
 
-    def _row_of(self, name: str) -> NodeRow | None:
+    def _row_of(self, name: str) -> IndexedNode | None:
         position = self._positions.get(name)
         return None if position is None else self._rows.get(position)
 
@@ -445,7 +445,7 @@ class Inventory:
         return position
 
 
-def _capabilities(row: NodeRow, names: LabelNames, facts: Facts) -> NodeCapabilities:
+def _capabilities(row: IndexedNode, names: LabelNames, facts: Facts) -> NodeCapabilities:
     labels = row.labels
     devices, runtime, former_driver = map(row.other, _CAPABILITIES)
     read = {key: labels[key] for key in names.among(labels)}
@@ -459,19 +459,19 @@ def _capabilities(row: NodeRow, names: LabelNames, facts: Facts) -> NodeCapabili
 
 def _classes(members: Mapping[NodeCapabilities, int]) -> tuple[NodeClass, ...]:
     """Return the classes ordered by their first nodes, so that messages do not depend on the read order."""
-    found = (NodeClass(capabilities, nodes) for capabilities, nodes in members.items() if nodes)
-    return tuple(sorted(found, key=lambda each: each.members & -each.members))
+    classes = (NodeClass(capabilities, nodes) for capabilities, nodes in members.items() if nodes)
+    return tuple(sorted(classes, key=lambda node_class: node_class.members & -node_class.members))
 
 
 def _moved(
     classes: Iterable[NodeClass],
-    moves: Iterable[tuple[int, NodeRow | None, NodeRow | None]],
+    moves: Iterable[tuple[int, IndexedNode | None, IndexedNode | None]],
     names: LabelNames,
     facts: Facts,
 ) -> tuple[NodeClass, ...]:
     """Return the classes after changes. moves: positions, each with its row before and after."""
-    found = defaultdict(int, {each.capabilities: each.members for each in classes})
+    members = defaultdict(int, {node_class.capabilities: node_class.members for node_class in classes})
     for position, *rows in moves:
         for row in filter(None, rows):
-            found[_capabilities(row, names, facts)] ^= 1 << position
-    return _classes(found)
+            members[_capabilities(row, names, facts)] ^= 1 << position
+    return _classes(members)

@@ -16,7 +16,7 @@ from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS, declared_pools
 # The kinds of objects, with their API groups.
 _KINDS: Final = {
     NODE: "",
-    **{each.kind: each.group for each in POOL_KINDS},
+    **{pool_kind.kind: pool_kind.group for pool_kind in POOL_KINDS},
     **dict.fromkeys(DRA_KINDS, GROUP),
     CLUSTER_POLICY: GPU_OPERATOR,
 }
@@ -31,11 +31,11 @@ def inventory_of(document: object) -> Inventory:
     """
     nodes: list[tuple[Mapping[str, Any], str]] = []
     others: dict[str, list[Mapping[str, Any]]] = {}
-    for each, path in objects_of(document, "document"):
-        if (kind := kind_of(each, path)) == NODE:
-            nodes.append((each, path))
+    for item, path in objects_of(document, "document"):
+        if (kind := kind_of(item, path)) == NODE:
+            nodes.append((item, path))
         else:
-            others.setdefault(kind, []).append(each)
+            others.setdefault(kind, []).append(item)
     dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
     operator = (others.pop(kind, []) for kind in (CLUSTER_POLICY, toolkit_daemon_set()))
     empty = Inventory().with_operator(read_operator(*operator))
@@ -49,14 +49,14 @@ def _named() -> dict[str, str]:
     return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
 
 
-def kind_of(found: Mapping[str, Any], path: str) -> str:
+def kind_of(item: Mapping[str, Any], path: str) -> str:
     """Return the kind of an object of an inventory. Raises InventoryError for any other."""
-    kind, named = found.get("kind", NODE), _named()
+    kind, named = item.get("kind", NODE), _named()
     if isinstance(kind, str):
-        if kind in named and mapping(found, "metadata", path).get("name") == named[kind]:
+        if kind in named and mapping(item, "metadata", path).get("name") == named[kind]:
             return named[kind]
         if kind in _KINDS:
-            group, version = _KINDS[kind], str(found.get("apiVersion", ""))
+            group, version = _KINDS[kind], str(item.get("apiVersion", ""))
             if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
                 raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
             return kind

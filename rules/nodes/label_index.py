@@ -142,8 +142,8 @@ class ShardedDict(Generic[K, V]):
         part[key] = value
         if len(part) > _PART:
             parts: list[dict[K, V]] = [{} for _ in range(_SPREAD * len(self._parts))]
-            for each, existing in self.items():
-                parts[hash(each) & len(parts) - 1][each] = existing
+            for existing_key, existing_value in self.items():
+                parts[hash(existing_key) & len(parts) - 1][existing_key] = existing_value
             self._parts = parts
 
     def items(self) -> Iterator[tuple[K, V]]:

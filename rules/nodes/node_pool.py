@@ -62,7 +62,7 @@ class DeclaredPools(NamedTuple):
     @property
     def autoscaled(self) -> bool:
         """Whether an autoscaler may add nodes."""
-        return bool(self.signs or any(each.can_scale and each.kind != _FLAVOR for each in self.pools))
+        return bool(self.signs or any(pool.can_scale and pool.kind != _FLAVOR for pool in self.pools))
 
     @property
     def lists_karpenter(self) -> bool:

@@ -46,28 +46,25 @@ def mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any
 
 # Stands for any resource that a node may offer again.
 ANY: Final = "*"
-# In a Node's document: labels that it had until some minutes ago, and that count for now.
+# In a Node's document: labels that it had until some minutes ago, and that are still used.
 FORMER_LABELS: Final = "//formerLabels"
 # Taints that Kubernetes and Karpenter set on a node while it starts, stops, or is unwell.
-_PASSING: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
+_TEMPORARY: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/", "karpenter.sh/")
 
 
 class NodeState(NamedTuple):
-    """What a Node says of itself; resources: names of those with more than zero.
+    """The state of a Node, by its own document."""
 
-    amounts: those of the resources of GPUs that are allocatable; may_have: those that it does not have now,
-    but may have when it is ready again. Other amounts may change every minute, and are not kept. host: its
-    own container runtime. former_driver: labels of its driver are FORMER_LABELS.
-    """
-
+    # The names of resources with more than zero.
     allocatable: frozenset[str]
     capacity: frozenset[str]
     ready: bool
     taints: frozenset[Taint]
+    # Amounts of GPU resources: allocatable now, and after recovery if different. Other amounts change often.
     amounts: frozenset[tuple[str, int]] = frozenset()
     may_have: frozenset[tuple[str, int]] = frozenset()
-    host: HostRuntime = HostRuntime()
-    former_driver: bool = False
+    host: HostRuntime = HostRuntime()  # its own container runtime
+    former_driver: bool = False  # labels of its driver are FORMER_LABELS
 
     @property
     def has_plugin(self) -> bool:
@@ -76,11 +73,11 @@ class NodeState(NamedTuple):
         return not gpu_resource_domains().isdisjoint(name.partition("/")[0] for name in names)
 
 
-class NodeRow(NamedTuple):
-    """One node. facts: its labels, and what else the inventory indexes. state: as its Node says."""
+class IndexedNode(NamedTuple):
+    """One node of an inventory."""
 
     name: str
-    facts: tuple[Fact, ...]
+    facts: tuple[Fact, ...]  # its labels, and other facts that the inventory indexes
     state: NodeState
     problems: tuple[Problem, ...] = ()
 
@@ -94,8 +91,8 @@ class NodeRow(NamedTuple):
         return next((value for name, value in self.facts if name == key), None)
 
 
-def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
-    """Return a Node as it is written; path: its path in a document. Raises InventoryError."""
+def read_node(node: Mapping[str, Any], path: str) -> IndexedNode:
+    """Return a Node as it is written. path: its path in a document. Raises InventoryError."""
     metadata = mapping(node, "metadata", path)
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
@@ -112,13 +109,13 @@ def read_node(node: Mapping[str, Any], path: str) -> NodeRow:
         reader.resources(allocatable),
         reader.resources(capacity),
         is_ready,
-        frozenset(each for each in read_taints(spec.get("taints")) if _lasts(each)),
+        frozenset(taint for taint in read_taints(spec.get("taints")) if _lasts(taint)),
         frozenset(now.items()) if is_ready else frozenset(),
-        frozenset(each for each in most.items() if not is_ready or each[1] > now.get(each[0], 0)),
+        frozenset(amount for amount in most.items() if not is_ready or amount[1] > now.get(amount[0], 0)),
         host_runtime(reader.labels, mapping(status, "nodeInfo", f"{path}.status")),
         tell_driver(former),
     )
-    return NodeRow(name, tuple(reader.labels.items()), state, tuple(reader.problems))
+    return IndexedNode(name, tuple(reader.labels.items()), state, tuple(reader.problems))
 
 
 def returning_resources(
@@ -134,7 +131,7 @@ def returning_resources(
 
 def _amounts(quantities: Mapping[Any, Any]) -> dict[str, int]:
     """Return the amounts above zero of the resources that stand for GPUs."""
-    found = {}
+    amounts = {}
     for name, quantity in quantities.items():
         if str(name).partition("/")[0] not in gpu_resource_domains():
             continue
@@ -143,17 +140,17 @@ def _amounts(quantities: Mapping[Any, Any]) -> dict[str, int]:
         except QuantityError:
             continue
         if amount > 0:
-            found[name] = amount
-    return found
+            amounts[name] = amount
+    return amounts
 
 
 def _is_ready(conditions: object) -> bool:
-    """Return whether the conditions of a node say that it is ready; without any it is."""
-    found = conditions if isinstance(conditions, list | tuple) else ()
-    kinds = (each for each in found if isinstance(each, Mapping) and each.get("type") == "Ready")
-    return all(each.get("status") == "True" for each in kinds)
+    """Return whether a node is ready by its conditions; True without any."""
+    listed = conditions if isinstance(conditions, list | tuple) else ()
+    objects = (condition for condition in listed if isinstance(condition, Mapping))
+    return all(condition.get("status") == "True" for condition in objects if condition.get("type") == "Ready")
 
 
 def _lasts(taint: Taint) -> bool:
-    """Return whether a taint keeps pods away and says nothing about a state that passes."""
-    return taint.keeps_out and not taint.key.startswith(_PASSING)
+    """Return whether a taint keeps pods away and is not of a temporary state."""
+    return taint.keeps_out and not taint.key.startswith(_TEMPORARY)

@@ -134,8 +134,8 @@ def expressions_of(raw: object) -> int:
         return 0
     number = 0
     for section in (EXPRESSIONS, FIELDS):
-        for each in _list(raw, section) or ():
-            values = each.get("values") if isinstance(each, dict) else None
+        for entry in _list(raw, section) or ():
+            values = entry.get("values") if isinstance(entry, dict) else None
             number += 1 + (len(values) >> 4 if isinstance(values, list) else 0)
     return number
 

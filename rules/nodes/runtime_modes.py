@@ -45,16 +45,16 @@ class _HostRow:
     def matches(self, values: Iterable[str]) -> bool:
         """Return whether a node is of this kind. values: what is compared with each pattern."""
         pairs = zip(self.patterns, values, strict=True)
-        found = [pattern.fullmatch(value) for pattern, value in pairs if pattern]
-        parts = [match[1] for match in found if match and match.re.groups]
+        matches = [pattern.fullmatch(value) for pattern, value in pairs if pattern]
+        parts = [match[1] for match in matches if match and match.re.groups]
         inside = all(self.start <= part and (not self.end or part < self.end) for part in parts)
-        return inside and all(found)
+        return inside and all(matches)
 
 
 def toolkit_version(text: str) -> tuple[int, ...]:
     """Return the version of NVIDIA Container Toolkit, or of its image's tag; empty if it is none."""
-    found = _VERSION.fullmatch(text)
-    return tuple(map(int, found.groups())) if found else ()
+    match = _VERSION.fullmatch(text)
+    return tuple(map(int, match.groups())) if match else ()
 
 
 def mode_of(configured: str, toolkit: tuple[int, ...], *, by_hook: bool = False) -> RuntimeMode:
@@ -117,7 +117,7 @@ def _newest(name: str, toolkit: tuple[int, ...], *, by_hook: bool, mode: str | N
         row for row in _certain(name) if row.get("hook", False) is by_hook and mode in (None, row["mode"])
     )
     known = [(version, row) for row in rows if (version := toolkit_version(row["from"])) <= toolkit]
-    return max(known, key=lambda each: each[0])[1] if known else None
+    return max(known, key=lambda entry: entry[0])[1] if known else None
 
 
 @cache

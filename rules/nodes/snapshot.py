@@ -1,4 +1,4 @@
-"""A small copy of an inventory's document: what decisions read, without what identifies nodes."""
+"""A small, anonymous copy of an inventory's document, with the fields that decisions read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variabl
 from rules.nodes.inventory import INSTANCE_TYPE
 from rules.nodes.inventory_document import kind_of
 from rules.nodes.label_families import LabelNames, autoscaler_labels, gpu_labels
-from rules.nodes.node_row import NODE, NodeRow, objects_of, read_node
+from rules.nodes.node_row import NODE, IndexedNode, objects_of, read_node
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.nodes.pools.cluster_api import LABELS_ANNOTATION, read_annotations
 from rules.nodes.runtime_modes import NODE_INFO, host_labels
@@ -37,7 +37,7 @@ _ANNOTATIONS: Final = ("metadata", "annotations")
 _CLUSTER_API: Final = (_DELETED, _OWNERS, _ANNOTATIONS, _TEMPLATE_LABELS, (*_TEMPLATE_SPEC, "taints"))
 _NODE_GROUP: Final = (*_CLUSTER_API, ("status", "readyReplicas"))
 _CLAIM_NAMES: Final = (("metadata", "namespace"),)
-# The fields that are read of each kind, besides its version and name.
+# The fields of each kind that are read, besides version and name.
 _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
     "NodePool": (
         _DELETED,
@@ -72,14 +72,11 @@ _ENV: Final = (("spec", "toolkit"), ("spec", "devicePlugin"))
 
 
 class CopiedObjects(NamedTuple):
-    """The objects of a cluster as they are copied.
-
-    names: of nodes, by those in the original. replaced: labels, each with the number of its replaced values.
-    """
+    """The copied objects of a cluster."""
 
     items: list[dict[str, Any]]
-    names: Mapping[str, str]
-    replaced: Mapping[str, int]
+    names: Mapping[str, str]  # of nodes, by original name
+    replaced: Mapping[str, int]  # number of replaced values by label
 
 
 def snapshot(
@@ -87,27 +84,29 @@ def snapshot(
 ) -> CopiedObjects:
     """Return the snapshot of a document that `inventory_of` accepts. Raises InventoryError for others.
 
-    Decisions on pods that select no replaced value are the same. Nodes are numbered in their order, and equal
-    values become equal ones. Values are replaced of the hostname, of labels that are the name of their node,
-    or contain a UUID, an IP address or an ID of AWS, and of anonymize: globs of further keys. Labels that
-    report a fact are never replaced; labels: those of the rules.
+    Decisions on pods that select no replaced value stay the same. Nodes are numbered in order; equal values
+    are replaced by equal values. These values are replaced: hostnames, names of the own node, and values with
+    a UUID, an IP address or an ID of AWS. Labels that report a fact are never replaced.
+
+    anonymize: globs of further keys whose values are replaced.
+    labels: the labels that the rules read.
     """
-    rows: dict[str, tuple[NodeRow, Mapping[str, Any]]] = {}
+    rows: dict[str, tuple[IndexedNode, Mapping[str, Any]]] = {}
     others: list[tuple[str, Mapping[str, Any]]] = []
-    for each, path in objects_of(document, "document"):
-        if (kind := kind_of(each, path)) == NODE:
-            row = read_node(each, path)
-            rows[row.name] = row, each
+    for item, path in objects_of(document, "document"):
+        if (kind := kind_of(item, path)) == NODE:
+            row = read_node(item, path)
+            rows[row.name] = row, item
         else:
-            others.append((kind, each))
-    found = _Anonymizer(rows, anonymize, tuple(labels))
-    items = [found.node(row, each) for row, each in rows.values()]
-    items += [found.other(kind, each) for kind, each in others]
-    return CopiedObjects(items, found.names, dict(sorted(found.replaced.items())))
+            others.append((kind, item))
+    anonymizer = _Anonymizer(rows, anonymize, tuple(labels))
+    items = [anonymizer.node(row, node) for row, node in rows.values()]
+    items += [anonymizer.other(kind, other) for kind, other in others]
+    return CopiedObjects(items, anonymizer.names, dict(sorted(anonymizer.replaced.items())))
 
 
 class _Anonymizer:
-    """Replaces what identifies nodes; the same value always by the same one."""
+    """Replaces values that identify nodes; equal values by equal values."""
 
     def __init__(
         self, nodes: Collection[str], anonymize: Iterable[str], labels: tuple[LabelNames, ...]
@@ -118,12 +117,12 @@ class _Anonymizer:
         self._values: dict[str, str] = {}
         self._pools: dict[str, str] = {}
         self._slices = 0
-        self._keys = [glob(each) for each in anonymize]
+        self._keys = [glob(pattern) for pattern in anonymize]
         self._labels = labels
         self._facts = {*gpu_labels(), *autoscaler_labels(), INSTANCE_TYPE, managed_label(), *host_labels()}
 
-    def node(self, row: NodeRow, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a Node with what `read_node` reads."""
+    def node(self, row: IndexedNode, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a Node with the fields that `read_node` reads."""
         state, spec, status = row.state, document.get("spec") or {}, document.get("status") or {}
         own = {row.name, row.name.partition(".")[0]}
         given = {"allocatable": state.allocatable, "capacity": state.capacity}
@@ -152,7 +151,7 @@ class _Anonymizer:
         }
 
     def other(self, kind: str, document: Mapping[str, Any]) -> dict[str, Any]:
-        """Return an object that declares nodes, or devices or claims, with the fields that are read."""
+        """Return an object of another kind with the fields that are read."""
         kept: dict[str, Any] = {}
         for path in (("apiVersion",), ("kind",), ("metadata", "name"), *_FIELDS[kind]):
             _copy(document, kept, path)
@@ -169,19 +168,19 @@ class _Anonymizer:
         return kept
 
     def _of(self, labels: Mapping[Any, Any], own: Collection[str] = ()) -> dict[Any, Any]:
-        found = {key: self._label(key, value, own) for key, value in labels.items()}
-        self.replaced.update(key for key, value in found.items() if value != labels[key])
-        return found
+        copied = {key: self._label(key, value, own) for key, value in labels.items()}
+        self.replaced.update(key for key, value in copied.items() if value != labels[key])
+        return copied
 
     def _label(self, key: object, value: object, own: Collection[str] = ()) -> Any:
         """Return the value of a label. own: the names of its node."""
         if not (isinstance(key, str) and isinstance(value, str) and value) or self._is_fact(key):
             return value
-        chosen = key == _HOSTNAME or value in own or any(each.fullmatch(key) for each in self._keys)
+        chosen = key == _HOSTNAME or value in own or any(pattern.fullmatch(key) for pattern in self._keys)
         return self._value(value) if chosen or _identifies(value) else value
 
     def _is_fact(self, key: str) -> bool:
-        return key in self._facts or any(each.among([key]) for each in self._labels)
+        return key in self._facts or any(names.among([key]) for names in self._labels)
 
     def _value(self, value: str) -> str:
         return self.names.get(value) or self._values.setdefault(value, f"value-{len(self._values) + 1}")
@@ -193,14 +192,15 @@ class _Anonymizer:
             if isinstance(parent, dict) and isinstance(parent.get(last), Mapping):
                 parent[last] = self._of(parent[last])
         template = _member(kept, _TEMPLATE_SPEC)
-        if isinstance(template, dict) and isinstance(found := template.get("requirements"), list | tuple):
-            template["requirements"] = [self._requirement(each) for each in found]
+        requirements = template.get("requirements") if isinstance(template, dict) else None
+        if isinstance(template, dict) and isinstance(requirements, list | tuple):
+            template["requirements"] = list(map(self._requirement, requirements))
         metadata = kept.get("metadata")
         if not isinstance(metadata, dict):
             return
         if isinstance(owners := metadata.get("ownerReferences"), list | tuple):
             metadata["ownerReferences"] = [
-                {"kind": each.get("kind")} if isinstance(each, Mapping) else each for each in owners
+                {"kind": owner.get("kind")} if isinstance(owner, Mapping) else owner for owner in owners
             ]
         if isinstance(annotations := metadata.get("annotations"), Mapping):
             read = {key: value for key, value in annotations.items() if key in read_annotations()}
@@ -213,7 +213,7 @@ class _Anonymizer:
         values = requirement.get("values") if isinstance(requirement, Mapping) else None
         if not isinstance(values, list | tuple):
             return requirement
-        return {**requirement, "values": [self._label(requirement.get("key"), each) for each in values]}
+        return {**requirement, "values": [self._label(requirement.get("key"), value) for value in values]}
 
     def _pair(self, pair: str) -> str:
         """Return `key=value` of an annotation."""
@@ -236,13 +236,13 @@ class _Anonymizer:
             spec["devices"] = self._texts(spec["devices"], node)
 
     def _claim(self, kept: dict[str, Any]) -> None:
-        """Leave the devices of an allocation only, in place."""
+        """Remove everything but the devices of an allocation, in place."""
         status = kept.get("status")
         allocation = status.get("allocation") if isinstance(status, dict) else None
         if not isinstance(allocation, Mapping) or not allocation:
             return
         results = _member(allocation, ("devices", "results"))
-        read = [self._result(each) for each in results] if isinstance(results, list) else results
+        read = [self._result(result) for result in results] if isinstance(results, list) else results
         kept["status"] = {"allocation": {"devices": {"results": read}}}
 
     def _result(self, result: Any) -> Any:
@@ -255,48 +255,48 @@ class _Anonymizer:
         return fields
 
     def _device_pool(self, name: str) -> str:
-        """Return the name of a pool of devices; usually it is that of the node."""
+        """Return the name of a pool of devices; usually it is the node's name."""
         return self.names.get(name) or (name and self._pools.setdefault(name, f"pool-{len(self._pools) + 1}"))
 
     def _texts(self, value: Any, node: object) -> Any:
-        """Return a JSON value whose texts do not identify; node: the node of the devices."""
+        """Return a JSON value without identifying texts. node: the node of the devices."""
         if isinstance(value, Mapping):
-            return {key: self._texts(each, node) for key, each in value.items()}
+            return {key: self._texts(member, node) for key, member in value.items()}
         if isinstance(value, list | tuple):
-            return [self._texts(each, node) for each in value]
+            return [self._texts(item, node) for item in value]
         if isinstance(value, str) and (value == node or _IDENTIFIES.search(value)):
             return self._value(value)
         return value
 
 
 def _keep_read_variables(policy: dict[str, Any]) -> None:
-    """Leave the variables of a ClusterPolicy that are read only, in place."""
+    """Remove the variables of a ClusterPolicy that are not read, in place."""
     for parent in filter(None, (_member(policy, path) for path in _ENV)):
         if isinstance(parent, dict) and "env" in parent:
             parent["env"] = _read_only(parent["env"])
 
 
 def _keep_read_container(daemon_set: dict[str, Any]) -> None:
-    """Leave the read variables of the toolkit's container, and its image without a registry, in place."""
+    """Reduce the toolkit's container to its image without a registry and the variables that are read."""
     parent = _member(daemon_set, _TEMPLATE_SPEC)
     if isinstance(parent, dict) and isinstance(containers := parent.get("containers"), list):
         parent["containers"] = [
-            {"image": str(each.get("image", "")).rpartition("/")[2], "env": _read_only(each.get("env"))}
-            for each in containers[:1]
-            if isinstance(each, Mapping)
+            {"image": str(first.get("image", "")).rpartition("/")[2], "env": _read_only(first.get("env"))}
+            for first in containers[:1]
+            if isinstance(first, Mapping)
         ]
 
 
 def _read_only(variables: Any) -> Any:
-    """Return the variables that are read; a value that is no list stays."""
+    """Return the variables that are read; a value that is not a list stays unchanged."""
     if not isinstance(variables, list | tuple):
         return variables
     names = read_variables()
-    return [each for each in variables if isinstance(each, Mapping) and each.get("name") in names]
+    return [entry for entry in variables if isinstance(entry, Mapping) and entry.get("name") in names]
 
 
 def _identifies(value: str) -> bool:
-    """Return whether the value of a label contains what only one machine has."""
+    """Return whether the value of a label identifies one machine."""
     return _IDENTIFIES.search(value) is not None or _address(value) is not None
 
 
@@ -308,7 +308,7 @@ def _address(value: str) -> IPv4Address | IPv6Address | None:
 
 
 def _copy(source: Mapping[str, Any], target: dict[str, Any], path: tuple[str, ...]) -> None:
-    """Copy the field at a path, if there is one; a parent that is not an object is copied as it is."""
+    """Copy the field at a path, if present; a parent that is not an object is copied unchanged."""
     name, *rest = path
     if name not in source:
         return

@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL for selectors of devices: versions, quantities, strings.
 
-A version or a quantity is given to CEL as a map of one entry, whose key is its type. A function returns
-FAILURE where Kubernetes has an error: CEL cannot take it, and so has an error, too.
+A version or a quantity is passed to CEL as a map of one entry, whose key is its type. A function returns
+FAILURE where Kubernetes has an error: CEL cannot convert it, which is also an error.
 Source: https://kubernetes.io/docs/reference/using-api/cel/#kubernetes-cel-libraries.
 """
 
@@ -31,10 +31,10 @@ class _FailedError(Exception):
 
 
 def of_attribute(attribute: Attribute) -> Any:
-    """Return the value of an attribute as CEL takes it."""
+    """Return the value of an attribute in the types of CEL."""
     value = attribute.value
     if isinstance(value, tuple) and not isinstance(value, Semver):
-        return [_given(each) for each in value]
+        return [_given(scalar) for scalar in value]
     return _given(value)
 
 
@@ -43,12 +43,12 @@ def _given(value: Scalar) -> Any:
 
 
 def of_quantity(quantity: int | Decimal) -> dict[str, str]:
-    """Return a quantity as CEL takes it; equal ones are equal there."""
+    """Return a quantity in the types of CEL; equal quantities are equal there."""
     return {_QUANTITY: f"{Decimal(quantity).normalize():f}"}
 
 
 def _ordered(value: object) -> Semver | Decimal:
-    """Return what a version or a quantity compares as."""
+    """Return the value by which a version or a quantity compares."""
     if isinstance(value, dict) and len(value) == 1:
         if version := parse_semver(_text(value.get(_SEMVER, ""))):
             return version
@@ -157,7 +157,7 @@ def _substring(text: object, start: object, end: object = None) -> str:
 
 
 def _includes(values: object, value: object) -> bool:
-    return any(_equal(each, value) for each in (values if isinstance(values, list) else [values]))
+    return any(_equal(candidate, value) for candidate in (values if isinstance(values, list) else [values]))
 
 
 def _equal(one: object, other: object) -> bool:
@@ -165,7 +165,7 @@ def _equal(one: object, other: object) -> bool:
 
 
 def _guarded(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that has a value for a failure: what it raises would be logged."""
+    """Return a function that returns FAILURE instead of raising: the CEL library logs what is raised."""
 
     def guarded(*arguments: object) -> Any:
         try:

@@ -1,7 +1,7 @@
-"""Claims of a pod: what its ResourceClaims and ResourceClaimTemplates request, and which devices match.
+"""Claims of a pod: the requests of its ResourceClaims and ResourceClaimTemplates, and the devices that match.
 
-The versions v1, v1beta2 and v1beta1 are read. Constraints between devices and requests of a part of the
-capacity are not evaluated: they only leave fewer devices.
+The versions v1, v1beta2 and v1beta1 are read. Constraints between devices and requests for a part of the
+capacity are not evaluated: they only reduce the number of matching devices.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/resource/resource-claim-v1/.
 """
 
@@ -21,7 +21,7 @@ _MAX_REQUESTS: Final = 32
 _MAX_ALTERNATIVES: Final = 8
 _MAX_RESULTS: Final = 32
 _MAX_TOLERATIONS: Final = 16
-# Claims of one pod that are judged, and characters of all their selectors: they bound the time of a decision.
+# Maximum evaluated claims of one pod, and characters of all their selectors; they bound a decision's time.
 _MAX_CLAIMS: Final = 32
 _MAX_CHARACTERS: Final = 32 * 1024
 TOO_MANY: Final = Message("too many requests or selectors to evaluate")
@@ -32,20 +32,17 @@ Find = Callable[[str, str], object]
 
 
 class DeviceRequest(NamedTuple):
-    """Devices of one class that are requested together.
+    """A request for devices of one class."""
 
-    name: of an alternative; otherwise empty. number: of devices; 0 for all that match.
-    """
-
-    name: str
+    name: str  # of an alternative; otherwise empty
     device_class: str
     selectors: Selectors = ()
-    number: int = 1
+    number: int = 1  # of devices; 0: all that match
     tolerations: tuple[Any, ...] = ()
 
 
 class AllocatedDevice(NamedTuple):
-    """A device that a claim already has."""
+    """A device that is allocated to a claim."""
 
     driver: str
     pool: str
@@ -53,59 +50,46 @@ class AllocatedDevice(NamedTuple):
 
 
 class ClaimRequest(NamedTuple):
-    """One request of a claim.
-
-    alternatives: any one of them is enough; the first that can be met is used. admin: whether it is
-    administrative access, which allocates nothing: there is nothing to judge. allocated: None unless the
-    claim has its devices. unknown: why it is not known what is requested.
-    """
+    """One request of a claim."""
 
     name: str
-    alternatives: tuple[DeviceRequest, ...] = ()
-    admin: bool = False
-    allocated: tuple[AllocatedDevice, ...] | None = None
-    unknown: Message | None = None
+    alternatives: tuple[DeviceRequest, ...] = ()  # the first that can be met is used
+    admin: bool = False  # administrative access, which allocates nothing and is not evaluated
+    allocated: tuple[AllocatedDevice, ...] | None = None  # None: the claim is not allocated
+    unknown: Message | None = None  # why the requested devices are unknown
 
 
 class PodClaim(NamedTuple):
-    """One claim of a pod. name: in the pod. unknown: why it is not known what is requested."""
+    """One claim of a pod."""
 
-    name: str
+    name: str  # in the pod
     requests: tuple[ClaimRequest, ...] = ()
-    unknown: Message | None = None
+    unknown: Message | None = None  # why the requests are unknown
 
 
 class Candidate(NamedTuple):
-    """Devices of one kind that a request may be given.
-
-    nodes: the number of such devices on each node; None: which nodes have them is unknown. certain: false if
-    it is unknown whether they match. alternative: the name of the alternative, or empty.
-    """
+    """Devices of one kind that may be allocated to a request."""
 
     kind: DeviceKind
-    nodes: Mapping[str, int] | None
-    certain: bool = True
-    alternative: str = ""
+    nodes: Mapping[str, int] | None  # the number of devices by node; None: their nodes are unknown
+    certain: bool = True  # they are known to match
+    alternative: str = ""  # the name of the alternative, or empty
 
 
 class FailedSelector(NamedTuple):
-    """Devices of one kind for which a selector fails. nodes: as in Candidate. reason: the error."""
+    """Devices of one kind for which a selector fails."""
 
     kind: DeviceKind
-    nodes: Mapping[str, int] | None
-    reason: str
+    nodes: Mapping[str, int] | None  # as in Candidate
+    reason: str  # the error
 
 
 class Candidates(NamedTuple):
-    """All devices that a request may be given.
+    """All devices that may be allocated to a request."""
 
-    unknown: why there may be others. failed: devices at which the scheduler ends the allocation with an error
-    if it reaches them.
-    """
-
-    found: tuple[Candidate, ...] = ()
-    unknown: tuple[Message, ...] = ()
-    failed: tuple[FailedSelector, ...] = ()
+    devices: tuple[Candidate, ...] = ()
+    unknown: tuple[Message, ...] = ()  # why there may be others
+    failed: tuple[FailedSelector, ...] = ()  # devices that end the scheduler's allocation with an error
 
 
 def pod_claims(spec: Mapping[str, Any], find: Find) -> tuple[PodClaim, ...]:
@@ -129,18 +113,18 @@ def used_claims(container: Mapping[str, Any], claims: Sequence[PodClaim]) -> tup
 
 
 def candidates(request: ClaimRequest, classes: DeviceClasses, devices: DeviceInventory) -> Candidates:
-    """Return the devices that a request may be given, or has been given."""
+    """Return the devices that may be, or are, allocated to a request."""
     unknown = dict.fromkeys([request.unknown] if request.unknown else [])
     failed: list[FailedSelector] = []
     if request.allocated is not None:
-        found = list(_allocated(request.allocated, devices, unknown))
+        matching = list(_allocated(request.allocated, devices, unknown))
     else:
-        found = [
+        matching = [
             candidate
             for alternative in request.alternatives
             for candidate in _matching(alternative, classes, devices, unknown, failed)
         ]
-    return Candidates(tuple(found), tuple(unknown), tuple(failed))
+    return Candidates(tuple(matching), tuple(unknown), tuple(failed))
 
 
 def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
@@ -196,8 +180,8 @@ class _Reader:
             return ClaimRequest(name, unknown=_UNREADABLE)
         several = entry.get("firstAvailable")
         if isinstance(several, list) and several:
-            alternatives = [self._devices(each, _name(each)) for each in several[:_MAX_ALTERNATIVES]]
-            readable = tuple(each for each in alternatives if each is not None)
+            alternatives = [self._devices(raw, _name(raw)) for raw in several[:_MAX_ALTERNATIVES]]
+            readable = tuple(filter(None, alternatives))
             complete = len(readable) == len(several)
             return ClaimRequest(name, readable, unknown=None if complete else _UNREADABLE)
         exactly = entry.get("exactly")
@@ -234,7 +218,7 @@ class _Reader:
 
 
 def _with_allocation(request: ClaimRequest, results: object) -> ClaimRequest:
-    """Return a request with the devices that it has been given. results: those of the claim, as JSON."""
+    """Return a request with its allocated devices. results: of the claim's allocation, as JSON."""
     allocated: list[AllocatedDevice] = []
     for result in results[:_MAX_RESULTS] if isinstance(results, list) else ():
         of_request = result.get("request") if isinstance(result, Mapping) else None
@@ -250,13 +234,13 @@ def _with_allocation(request: ClaimRequest, results: object) -> ClaimRequest:
 def _allocated(
     allocated: Sequence[AllocatedDevice], devices: DeviceInventory, unknown: dict[Message, None]
 ) -> Iterator[Candidate]:
-    for each in allocated:
-        found = devices.device(*each)
-        if found is None:
-            text = f"{each.driver} {each.pool}/{each.device}"
+    for device in allocated:
+        located = devices.device(*device)
+        if located is None:
+            text = f"{device.driver} {device.pool}/{device.device}"
             unknown[Message("the allocated device {text} is not known", text=text)] = None
         else:
-            kind, node = found
+            kind, node = located
             yield Candidate(kind, {node: 1} if node else None)
 
 
@@ -269,7 +253,8 @@ def _matching(
 ) -> Iterator[Candidate]:
     """Yield the devices that match one alternative.
 
-    Why others may match is added to unknown, and those for which a selector fails to failed.
+    unknown: gets the reasons why other devices may match.
+    failed: gets the devices for which a selector fails.
     """
     by = classes.by_name.get(request.device_class)
     if by is None:
@@ -282,15 +267,15 @@ def _matching(
     for kind, nodes in places:
         if not tolerates(tolerations, kind.taints):
             continue
-        found = match_all((*by.selectors, *request.selectors), kind)
-        if found.matches is None or (found.matches and kind.hidden is None):
-            why = found.reason or "not all ResourceSlices of its pool are there"
+        match = match_all((*by.selectors, *request.selectors), kind)
+        if match.matches is None or (match.matches and kind.hidden is None):
+            why = match.reason or "not all ResourceSlices of its pool are there"
             unknown[_not_evaluated(kind.driver, why)] = None
             yield Candidate(kind, nodes, certain=False, alternative=request.name)
-        elif found.matches:
+        elif match.matches:
             yield Candidate(kind, nodes, alternative=request.name)
-        elif found.failed:
-            failed.append(FailedSelector(kind, nodes, found.reason))
+        elif match.failed:
+            failed.append(FailedSelector(kind, nodes, match.reason))
 
 
 def _not_evaluated(driver: str, why: str) -> Message:

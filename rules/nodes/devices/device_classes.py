@@ -8,6 +8,7 @@ https://pkg.go.dev/k8s.io/dynamic-resource-allocation/deviceclass/extendedresour
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rules.kube.tolerations import tolerates
@@ -18,37 +19,35 @@ from rules.nodes.devices.selectors import MAX_LENGTH, Match, compile_selector
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
 # Selectors of one class or request in Kubernetes.
 MAX_SELECTORS: Final = 32
-# Sets of devices whose resources are remembered; nodes of one pool have the same.
+# Cached sets of devices with their resources; nodes of one pool have equal sets.
 _REMEMBERED: Final = 1024
 
-# The expressions of selectors that all have to be true; None: one that is not CEL, or is unreadable.
+# The expressions of selectors, which must all be true; None: a selector that is not CEL, or unreadable.
 Selectors = tuple[str | None, ...]
 
 
 class DeviceClass(NamedTuple):
-    """One DeviceClass. created: its time of creation in UTC as in RFC 3339, or empty."""
+    """One DeviceClass."""
 
     name: str
     selectors: Selectors = ()
     extended_resource: str | None = None
-    created: str = ""
+    created: str = ""  # its time of creation in UTC as in RFC 3339, or empty
 
 
 class Offered(NamedTuple):
-    """One extended resource of a node. number: of devices. kinds: those of the devices.
-
-    complete: false if further devices may be offered, because what they are or whether they match is unknown.
-    """
+    """The devices of one extended resource of a node."""
 
     number: int
     kinds: tuple[DeviceKind, ...]
-    complete: bool
+    complete: bool  # no further device may match
 
 
 class DeviceClasses:
     """The DeviceClasses of a cluster, immutable.
 
-    by_name: by their names. by_resource: the class that counts for each extended resource.
+    by_name: the classes by name.
+    by_resource: the class in use for each extended resource.
     """
 
     __slots__ = ("_offered", "by_name", "by_resource")
@@ -56,26 +55,29 @@ class DeviceClasses:
     def __init__(self, classes: Iterable[DeviceClass] = ()) -> None:
         """Take the current classes.
 
-        Of those with one extended resource the newest counts; of those of one time the first by name.
+        If several have the same extended resource, the newest is used, or the first by name if equally old.
         """
-        self.by_name = {each.name: each for each in classes}
-        last_wins = sorted(self.by_name.values(), key=lambda each: each.name, reverse=True)
-        last_wins.sort(key=lambda each: each.created)
-        named = {each.extended_resource: each for each in last_wins if each.extended_resource}
-        self.by_resource = named | {IMPLICIT_PREFIX + each.name: each for each in last_wins}
+        self.by_name = {device_class.name: device_class for device_class in classes}
+        last_wins = sorted(self.by_name.values(), key=attrgetter("name"), reverse=True)
+        last_wins.sort(key=attrgetter("created"))
+        self.by_resource: dict[str, DeviceClass] = {}
+        for device_class in last_wins:
+            if device_class.extended_resource:
+                self.by_resource[device_class.extended_resource] = device_class
+        self.by_resource |= {IMPLICIT_PREFIX + device_class.name: device_class for device_class in last_wins}
         self._offered: dict[tuple[tuple[DeviceKind, int], ...], Mapping[str, Offered]] = {}
 
     def offered(self, devices: Mapping[DeviceKind, int]) -> Mapping[str, Offered]:
         """Return the extended resources that a node offers, or may offer, with these devices."""
         key = tuple(devices.items())
-        found = self._offered.get(key)
-        if found is None:
-            offers = ((name, _offer(each, devices)) for name, each in self.by_resource.items())
-            found = {name: offer for name, offer in offers if offer.number or not offer.complete}
+        offered = self._offered.get(key)
+        if offered is None:
+            offers = ((name, _offer(by, devices)) for name, by in self.by_resource.items())
+            offered = {name: offer for name, offer in offers if offer.number or not offer.complete}
             if len(self._offered) >= _REMEMBERED:
                 self._offered.clear()
-            self._offered[key] = found
-        return found
+            self._offered[key] = offered
+        return offered
 
 
 def _offer(by: DeviceClass, devices: Mapping[DeviceKind, int]) -> Offered:
@@ -97,15 +99,15 @@ def _offer(by: DeviceClass, devices: Mapping[DeviceKind, int]) -> Offered:
 def match_all(selectors: Selectors, kind: DeviceKind) -> Match:
     """Return whether devices of a kind match all selectors, which are evaluated in order as in Kubernetes.
 
-    After one that may not match, it is unknown whether a later one fails: the device is not allocated.
+    A selector that fails after an unknown one only excludes the device: the scheduler may not reach it.
     """
     unknown: Match | None = None
     for selector in selectors:
-        found = _NOT_CEL if selector is None else compile_selector(selector).match(kind)
-        if found.matches is False:
-            return Match(False) if unknown else found
-        if found.matches is None:
-            unknown = unknown or found
+        match = _NOT_CEL if selector is None else compile_selector(selector).match(kind)
+        if match.matches is False:
+            return Match(False) if unknown else match
+        if match.matches is None:
+            unknown = unknown or match
     return unknown or Match(True)
 
 
@@ -117,7 +119,7 @@ def read_selectors(raw: object) -> Selectors:
     if raw is None:
         return ()
     entries = raw if isinstance(raw, list) else [None]
-    return tuple(_expression(each) for each in entries[:MAX_SELECTORS]) + (None,) * (
+    return tuple(_expression(entry) for entry in entries[:MAX_SELECTORS]) + (None,) * (
         len(entries) > MAX_SELECTORS
     )
 
@@ -128,10 +130,7 @@ def _expression(raw: object) -> str | None:
 
 
 def read_device_class(document: object) -> tuple[DeviceClass | None, list[Problem]]:
-    """Return a DeviceClass as read from JSON, and what is unreadable or cannot be evaluated.
-
-    None: it has no name.
-    """
+    """Return a DeviceClass from JSON, None if it has no name, and problems of its fields."""
     metadata, spec = member(document, "metadata"), member(document, "spec")
     name, created = metadata.get("name"), metadata.get("creationTimestamp")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:

@@ -1,4 +1,4 @@
-"""Kinds of devices: what ResourceSlices report of a device, except what only that device has.
+"""Kinds of devices: the attributes that ResourceSlices report, except those of a single device.
 
 Source: `Device` of https://kubernetes.io/docs/reference/kubernetes-api/resource/resource-slice-v1/.
 """
@@ -25,7 +25,7 @@ _MAX_TAINTS: Final = 16
 MAX_NAME: Final = 253  # of an object, a driver, a pool or a device
 _MAX_QUALIFIED: Final = 63 + len("/") + 32
 _INT64: Final = range(-(2**63), 2**63)
-# Kinds of one driver in a cluster: more are as good as unknown, so that memory and evaluations are bounded.
+# Kinds of one driver in a cluster; further ones are treated as unknown, so that memory and time are bounded.
 MAX_KINDS: Final = 256
 # Numbers in the version of a driver are smaller; branches have three digits.
 _DRIVER_LIMIT: Final = 10_000
@@ -36,7 +36,7 @@ Value = Scalar | tuple[Scalar, ...]
 
 
 class Problem(NamedTuple):
-    """An unreadable value of an object; what it reports stays unknown."""
+    """An unreadable value of an object; the fact that it reports is unknown."""
 
     source: str
     key: str
@@ -44,27 +44,24 @@ class Problem(NamedTuple):
 
 
 class Attribute(NamedTuple):
-    """An attribute of a device. type: the field of the API that holds it, such as `int` or `versions`."""
+    """An attribute of a device."""
 
-    type: str
+    type: str  # the field of the API that holds it, such as `int` or `versions`
     value: Value
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceKind:
-    """Devices of one driver that are equal in all that is kept.
-
-    attributes, capacity: by qualified name (`gpu.nvidia.com/type`), sorted. hidden: qualified names of
-    attributes and capacities whose values are not kept or unreadable; None: nothing is known of the device.
-    shared: whether several claims may use one device at a time (allowMultipleAllocations).
-    """
+    """Devices of one driver with equal stored attributes."""
 
     driver: str
+    # By qualified name (`gpu.nvidia.com/type`), sorted.
     attributes: tuple[tuple[str, Attribute], ...] = ()
     capacity: tuple[tuple[str, int | Decimal], ...] = ()
+    # Qualified names of attributes and capacities that are not stored or unreadable; None: all are unknown.
     hidden: tuple[str, ...] | None = ()
     taints: tuple[Taint, ...] = ()
-    shared: bool = False
+    shared: bool = False  # several claims may use one device at a time (allowMultipleAllocations)
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -76,22 +73,17 @@ class DeviceKind:
 
 
 class DeviceFacts(NamedTuple):
-    """What the attributes of a GPU report; None if one is missing or unreadable.
+    """The facts that the attributes of a GPU report; None if one is missing or unreadable."""
 
-    type: gpu, mig or vfio. has_cuda: false for devices that are passed through to virtual machines. driver:
-    as nvidia-smi prints it (`580.65.06`). product: as in the labels of GPU Feature Discovery, with the
-    profile of a MIG device. architecture: of the GPU, such as `Hopper`. memory_mib: MiB of the device.
-    """
-
-    type: str | None = None
-    has_cuda: bool = True
+    type: str | None = None  # gpu, mig or vfio
+    has_cuda: bool = True  # false for devices that are passed through to virtual machines
     cuda: CudaVersion | None = None
-    driver: str | None = None
+    driver: str | None = None  # as nvidia-smi prints it (`580.65.06`)
     compute_capability: ComputeCapability | None = None
-    product: str | None = None
+    product: str | None = None  # as in the labels of GPU Feature Discovery, with the profile of a MIG device
     brand: str | None = None
-    architecture: str | None = None
-    memory_mib: int | None = None
+    architecture: str | None = None  # of the GPU, such as `Hopper`
+    memory_mib: int | None = None  # MiB of the device
 
 
 _table = cache(partial(read_table, "dra"))
@@ -104,21 +96,20 @@ def gpu_drivers() -> Mapping[str, Mapping[str, Any]]:
 
 
 def member(document: object, key: str) -> Mapping[str, Any]:
-    """Return an object in an object of JSON; an empty one for anything else."""
-    found = document.get(key) if isinstance(document, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    """Return a member of a JSON object if it is an object, otherwise an empty one."""
+    value = document.get(key) if isinstance(document, Mapping) else None
+    return value if isinstance(value, Mapping) else {}
 
 
 def qualified(name: str, driver: str) -> str:
-    """Return the qualified name of an attribute or a capacity; without a domain it is of the driver's."""
+    """Return the qualified name of an attribute or a capacity; the default domain is the driver's."""
     return name if "/" in name else f"{driver}/{name}"
 
 
 class KindPool:
-    """Interns kinds of devices, so that equal ones share memory.
+    """Interns kinds of devices, at most MAX_KINDS of each driver, so that equal ones share memory.
 
-    At most MAX_KINDS of each driver are told apart; of a device of any further kind nothing is known. Not
-    thread-safe.
+    Not thread-safe.
     """
 
     __slots__ = ("_known", "_numbers")
@@ -128,7 +119,7 @@ class KindPool:
         self._numbers: Counter[str] = Counter()
 
     def interned(self, kind: DeviceKind) -> DeviceKind | None:
-        """Return the kind that is equal to this one; None if there are too many of its driver."""
+        """Return the interned kind that is equal to this one; None if its driver has too many kinds."""
         known = self._known.get(kind)
         if known is None and self._numbers[kind.driver] < MAX_KINDS:
             self._numbers[kind.driver] += 1
@@ -136,13 +127,13 @@ class KindPool:
         return known
 
     def keep(self, kinds: Iterable[DeviceKind]) -> None:
-        """Forget all kinds but these: those of devices that are gone do not count."""
+        """Remove all other kinds, so that devices that are gone do not count."""
         self._known = {kind: kind for kind in kinds if kind.hidden is not None}
         self._numbers = Counter(kind.driver for kind in self._known)
 
 
 class DeviceReader:
-    """Reads devices of one slice; what is unreadable is hidden and added to `problems`.
+    """Reads devices of one slice; unreadable values are hidden and added to `problems`.
 
     source: the name of the slice, for problems.
     """
@@ -196,7 +187,7 @@ class DeviceReader:
             return ()
         if len(given) > MAX_ATTRIBUTES:
             self.report(section, f"{len(given)} > {MAX_ATTRIBUTES}")
-        found: dict[str, Any] = {}
+        values: dict[str, Any] = {}
         for name, entry in list(given.items())[:MAX_ATTRIBUTES]:
             if not isinstance(name, str) or len(name) > _MAX_QUALIFIED:
                 self.report(section, name)
@@ -204,7 +195,7 @@ class DeviceReader:
             full = qualified(name, self._driver)
             value = None if full in self._individual else read(entry)
             if value is not None:
-                found[full] = value
+                values[full] = value
                 continue
             hidden.append(full)
             if full not in self._individual:
@@ -212,7 +203,7 @@ class DeviceReader:
         hidden += [
             qualified(str(name)[:_MAX_QUALIFIED], self._driver) for name in list(given)[MAX_ATTRIBUTES:]
         ]
-        return tuple(sorted(found.items(), key=lambda item: item[0]))
+        return tuple(sorted(values.items(), key=lambda item: item[0]))
 
     @staticmethod
     def _attribute(entry: object) -> Attribute | None:
@@ -226,7 +217,7 @@ class DeviceReader:
         read = _SCALARS.get(kind.removesuffix("s"))
         if read is None or not isinstance(raw, list) or len(raw) > MAX_ATTRIBUTES:
             return None
-        values = [read(each) for each in raw]
+        values = [read(item) for item in raw]
         return None if None in values else Attribute(kind, tuple(values))
 
     @staticmethod
@@ -271,23 +262,23 @@ _SCALARS: Final[Mapping[str, Callable[[object], Any]]] = {
 
 
 def common_facts(kinds: Iterable[DeviceKind]) -> DeviceFacts | None:
-    """Return what all GPUs among these devices have in common; None if there is no GPU."""
-    found = [facts for facts in map(facts_of, kinds) if facts is not None]
-    if not found:
+    """Return the common facts of all GPUs among these devices; None if there is no GPU."""
+    of_gpus = [facts for facts in map(facts_of, kinds) if facts is not None]
+    if not of_gpus:
         return None
-    columns: list[tuple[Any, ...]] = list(zip(*found, strict=True))
+    columns: list[tuple[Any, ...]] = list(zip(*of_gpus, strict=True))
     same: list[Any] = [values[0] if len(set(values)) == 1 else None for values in columns]
-    return DeviceFacts(*same)._replace(has_cuda=any(facts.has_cuda for facts in found))
+    return DeviceFacts(*same)._replace(has_cuda=any(facts.has_cuda for facts in of_gpus))
 
 
 def facts_of(kind: DeviceKind) -> DeviceFacts | None:
-    """Return what a device reports of the GPU; None if the driver's devices are not GPUs."""
+    """Return the facts that a device reports; None if the driver's devices are not GPUs."""
     return _facts(kind)[0]
 
 
 @lru_cache(maxsize=4096)
 def _facts(kind: DeviceKind) -> tuple[DeviceFacts | None, tuple[tuple[str, str], ...]]:
-    """Return the facts, and the keys and values that are not possible ones."""
+    """Return the facts, and the attributes with impossible values."""
     names = gpu_drivers().get(kind.driver)
     if names is None:
         return None, ()
@@ -319,8 +310,8 @@ class _FactReader:
         self.problems: list[tuple[str, str]] = []
 
     def text(self, fact: str, read: Callable[[str], str | None] = lambda text: text or None) -> str | None:
-        found: str | None = self._read(fact, "string", read)
-        return found
+        value: str | None = self._read(fact, "string", read)
+        return value
 
     def version(self, fact: str, read: Callable[[Semver], Any]) -> Any:
         return self._read(fact, "version", read)
@@ -361,7 +352,7 @@ def _capability(version: Semver) -> ComputeCapability | None:
 
 
 def _driver(version: Semver) -> str | None:
-    """Return the version of a driver as nvidia-smi prints it: 580.65.6 stands for 580.65.06."""
+    """Return the version of a driver as nvidia-smi prints it: 580.65.06 for 580.65.6."""
     if max(version[:3]) >= _DRIVER_LIMIT:
         return None
     return f"{version.major}.{version.minor}" + (f".{version.patch:02}" if version.patch else "")

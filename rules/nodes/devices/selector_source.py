@@ -1,8 +1,8 @@
-"""Rewrites CEL selectors of devices to what the CEL library evaluates as Kubernetes does.
+"""Rewrites CEL selectors of devices so that the CEL library evaluates them as Kubernetes does.
 
-A domain, as in `device.attributes["gpu.nvidia.com"]`, becomes a variable of its own: of an unknown domain,
-Kubernetes has an empty map. cel.bind of a path is replaced by the path; `.?name.orValue(x)` and
-`.?name.hasValue()` of a domain by `has`.
+A domain, as in `device.attributes["gpu.nvidia.com"]`, becomes a variable, because Kubernetes has an empty map
+for an unknown domain. cel.bind of a path is replaced by the path; `.?name.orValue(x)` and `.?name.hasValue()`
+of a domain by `has`.
 """
 
 from __future__ import annotations
@@ -34,36 +34,29 @@ _MAX_BINDS: Final = 16
 
 
 class UnsupportedError(ValueError):
-    """The expression has something that cannot be evaluated here as Kubernetes evaluates it."""
+    """The expression cannot be evaluated here as in Kubernetes."""
 
 
 @dataclass(slots=True)
 class Domain:
-    """The use of the attributes or the capacities of one domain.
+    """The use of the attributes or the capacities of one domain."""
 
-    section: `attributes` or `capacity`. selected: the names whose values are taken. tested: those of which it
-    is asked whether they exist. whole: whether all of them may matter.
-    """
-
-    section: str
+    section: str  # `attributes` or `capacity`
     name: str
     variable: str
-    selected: set[str] = field(default_factory=set)
-    tested: set[str] = field(default_factory=set)
-    whole: bool = False
+    selected: set[str] = field(default_factory=set)  # names whose values are used
+    tested: set[str] = field(default_factory=set)  # names whose existence is tested
+    whole: bool = False  # all names may matter
 
 
 @dataclass(slots=True)
 class SelectorSource:
-    """A rewritten selector.
-
-    whole: whether it asks for the domains of a device. bound: the variables of its macros.
-    """
+    """A rewritten selector."""
 
     text: str
     domains: tuple[Domain, ...]
-    whole: bool
-    bound: frozenset[str]
+    whole: bool  # it uses the set of domains of a device
+    bound: frozenset[str]  # the variables of its macros
 
 
 def rewrite(source: str) -> SelectorSource:
@@ -74,7 +67,7 @@ def rewrite(source: str) -> SelectorSource:
     whole = False
     for place, token in enumerate(tokens):
         if domain := by_variable.get(token):
-            _note_use(tokens, place, domain)
+            _record_use(tokens, place, domain)
         elif token == _DEVICE and tokens[place - 1 : place] != ["."]:
             whole |= tokens[place + 1 : place + 3] not in _SCALARS
     bound = {tokens[place + 2] for place in _macros(tokens)}
@@ -85,10 +78,10 @@ def rewrite(source: str) -> SelectorSource:
 
 def _tokens(source: str) -> list[str]:
     """Return the tokens without space and comments."""
-    found = [token[0] for token in _TOKEN.finditer(source) if not token["space"]]
-    if any(token.startswith(_VARIABLE) for token in found):
+    tokens = [token[0] for token in _TOKEN.finditer(source) if not token["space"]]
+    if any(token.startswith(_VARIABLE) for token in tokens):
         raise UnsupportedError(f"a name begins with {_VARIABLE}")
-    return [token for token in found if not token.startswith("//")]
+    return [token for token in tokens if not token.startswith("//")]
 
 
 def _macros(tokens: Sequence[str]) -> Iterator[int]:
@@ -99,7 +92,7 @@ def _macros(tokens: Sequence[str]) -> Iterator[int]:
 
 
 def _without_binds(tokens: list[str]) -> list[str]:
-    """Return the tokens with each cel.bind replaced by its body, in which the path stands for the name."""
+    """Return the tokens with each cel.bind replaced by its body, with the path instead of the name."""
     for _ in range(_MAX_BINDS):
         place = next(
             (at for at in range(len(tokens)) if tokens[at : at + 4] == ["cel", ".", "bind", "("]), None
@@ -124,7 +117,7 @@ def _without_binds(tokens: list[str]) -> list[str]:
 
 
 def _is_member(tokens: list[str], place: int) -> bool:
-    """Return whether a name is that of a member, as `b` is in `a.b`."""
+    """Return whether a name is a member's, as `b` in `a.b`."""
     return place > 0 and tokens[place - 1] in (".", ".?")
 
 
@@ -162,13 +155,13 @@ def _is_path(tokens: list[str]) -> bool:
 
 
 def _text(tokens: Sequence[str], place: int) -> str | None:
-    """Return the value of a plain text that a bracket closes; None if there is something else."""
-    found = _PLAIN_TEXT.fullmatch(tokens[place]) if tokens[place + 1 : place + 2] == ["]"] else None
-    return found[2] if found else None
+    """Return the value of a plain text before a closing bracket, or None."""
+    match = _PLAIN_TEXT.fullmatch(tokens[place]) if tokens[place + 1 : place + 2] == ["]"] else None
+    return match[2] if match else None
 
 
 def _with_variables(tokens: list[str], domains: dict[tuple[str, str], Domain]) -> Iterator[str]:
-    """Yield the tokens with a variable for each domain, which is added to domains."""
+    """Yield the tokens with a variable instead of each domain; adds the domains to `domains`."""
     place = 0
     while place < len(tokens):
         section = (
@@ -219,8 +212,8 @@ def _with_optionals(tokens: list[str]) -> list[str]:
     raise UnsupportedError("of optional members, only .?name.orValue(…) and .?name.hasValue() are supported")
 
 
-def _note_use(tokens: list[str], place: int, domain: Domain) -> None:
-    """Note which names one use of a domain takes or tests."""
+def _record_use(tokens: list[str], place: int, domain: Domain) -> None:
+    """Record the names that one use of a domain selects or tests."""
     before, after = tokens[max(place - 2, 0) : place], tokens[place + 1 : place + 4]
     name = _text(tokens, place + 2) if after[:1] == ["["] else None
     if after[:1] == ["."] and after[2:] != ["("]:
@@ -230,14 +223,14 @@ def _note_use(tokens: list[str], place: int, domain: Domain) -> None:
             return
     if name is not None:
         domain.selected.add(name)
-    elif before[1:] == ["in"] and (found := _PLAIN_TEXT.fullmatch(before[0])) and _is_alone(tokens, place):
-        domain.tested.add(found[2])
+    elif before[1:] == ["in"] and (match := _PLAIN_TEXT.fullmatch(before[0])) and _is_alone(tokens, place):
+        domain.tested.add(match[2])
     else:
         domain.whole = True
 
 
 def _is_alone(tokens: list[str], place: int) -> bool:
-    """Return whether `"name" in domain` is not part of something longer. place: of the domain."""
+    """Return whether `"name" in domain` is a whole operand. place: of the domain."""
     return (place < 3 or tokens[place - 3] in _BEFORE_OPERAND) and tokens[place + 1 : place + 2] not in (
         ["."],
         ["["],

@@ -1,7 +1,7 @@
-"""CEL selectors of devices, as DeviceClasses and claims have them.
+"""CEL selectors of devices in DeviceClasses and claims.
 
-A device matches, does not match, or that is unknown: what cannot be evaluated here as Kubernetes does is
-unknown. A device for which a selector fails does not match either, and ends the allocation of the claim, see
+A device matches, does not match, or may match: that is unknown if a selector cannot be evaluated here as in
+Kubernetes. A device for which a selector fails does not match, and ends the allocation of the claim, see
 `selectorsMatch` of https://pkg.go.dev/k8s.io/dynamic-resource-allocation/structured.
 Two differences remain in `==`: a version is unequal to a text here, which is an error there, so that the
 negation matches; and lists of versions are compared by value.
@@ -27,10 +27,10 @@ from rules.nodes.devices.selector_source import Domain, SelectorSource, Unsuppor
 # Characters of a selector in Kubernetes, CELSelectorExpressionMaxLength, and of one that was rewritten.
 MAX_LENGTH: Final = 10 * 1024
 _MAX_REWRITTEN: Final = 4 * MAX_LENGTH
-# Compiled selectors that are kept, and results of each. A cluster has a few, but each pod may bring its own.
+# Cached selectors, and cached results of each. A cluster has a few, but each pod may have its own.
 _SELECTORS: Final = 128
 _RESULTS: Final = 512
-# Functions that are as in Kubernetes if they succeed; an error may be one that Kubernetes does not have.
+# Functions whose results are as in Kubernetes, but which may fail where Kubernetes has a result.
 _INEXACT: Final = frozenset(
     {"size", "matches", "string", "int", "double", "replace", "split", "indexOf", "lastIndexOf"}
 )
@@ -42,10 +42,10 @@ _MISSING: Final = object()
 
 
 class Match(NamedTuple):
-    """Whether a device matches; None if that is unknown. reason: why it is unknown, or the runtime error."""
+    """Whether a device matches a selector."""
 
-    matches: bool | None
-    reason: str = ""
+    matches: bool | None  # None: unknown
+    reason: str = ""  # why it is unknown, or the runtime error
 
     @property
     def failed(self) -> bool:
@@ -80,20 +80,20 @@ class Selector:
     def match(self, kind: DeviceKind) -> Match:
         """Return whether devices of a kind match.
 
-        Kinds that are equal in what the selector names are evaluated once.
+        Kinds with equal values for the names in the selector are evaluated once.
         """
         if self.problem:
             return Match(None, self.problem)
         view = _View(kind, self._source)
         if view.hidden:
             return Match(None, view.hidden)
-        found = self._results.get(view.key)
-        if found is None:
-            found = self._evaluate(view)
+        match = self._results.get(view.key)
+        if match is None:
+            match = self._evaluate(view)
             if len(self._results) >= _RESULTS:
                 self._results.clear()
-            self._results[view.key] = found
-        return found
+            self._results[view.key] = match
+        return match
 
     def _evaluate(self, view: _View) -> Match:
         try:
@@ -116,10 +116,11 @@ def _short(error: str) -> str:
 
 
 class _View:
-    """What a selector sees of a kind.
+    """The values of a kind that a selector names.
 
-    key: equal for kinds between which the selector cannot tell. hidden: why its result is unknown, or empty.
-    unreadable: why the result is unknown if the evaluation fails.
+    key: equal for kinds that the selector cannot distinguish.
+    hidden: why the result is unknown, or empty.
+    unreadable: why the result is unknown if the evaluation fails, or empty.
     """
 
     __slots__ = ("_kind", "_source", "hidden", "key", "unreadable")
@@ -157,14 +158,14 @@ class _View:
         device: dict[str, Any] = {"driver": kind.driver, "allowMultipleAllocations": kind.shared}
         if self._source.whole:
             device |= {section: _by_domain(values) for section, values in sections.items()}
-        found: dict[str, Any] = {"device": device}
+        variables: dict[str, Any] = {"device": device}
         for domain in self._source.domains:
-            found[domain.variable] = dict(_members(domain, sections[domain.section]))
-        return found
+            variables[domain.variable] = dict(_members(domain, sections[domain.section]))
+        return variables
 
 
 def _hidden_of(kind: DeviceKind, domain: str) -> list[str]:
-    """Return what is hidden of a domain."""
+    """Return the hidden names of a domain."""
     if kind.hidden is None:
         return [domain]
     return [name for name in kind.hidden if name.startswith(f"{domain}/")]
@@ -178,11 +179,11 @@ def _members(domain: Domain, values: list[tuple[str, Any]]) -> Iterator[tuple[st
 
 
 def _by_domain(values: list[tuple[str, Any]]) -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+    by_domain: dict[str, dict[str, Any]] = {}
     for full, value in values:
         domain, _, name = full.partition("/")
-        found.setdefault(domain, {})[name] = value
-    return found
+        by_domain.setdefault(domain, {})[name] = value
+    return by_domain
 
 
 def compile_selector(expression: str) -> Selector:
@@ -196,10 +197,11 @@ _TOO_LONG.problem = f"longer than {MAX_LENGTH} characters"
 
 
 def minimum_selector(driver: str, fact: str, version: Sequence[int]) -> str | None:
-    """Return the selector; None if devices of the driver do not report the fact.
+    """Return the selector for a minimum version; None if devices of the driver do not report the fact.
 
-    driver: of devices, such as `gpu.nvidia.com`. fact: `cuda`, `driver` or `computeCapability`. version: its
-    first three numbers count, and missing ones are 0; (535, 104, 5) is the driver 535.104.05.
+    driver: of devices, such as `gpu.nvidia.com`.
+    fact: `cuda`, `driver` or `computeCapability`.
+    version: three numbers are used, missing ones are 0; (535, 104, 5) is the driver 535.104.05.
     """
     attribute = gpu_drivers().get(driver, {}).get(fact)
     if attribute is None:
@@ -209,7 +211,7 @@ def minimum_selector(driver: str, fact: str, version: Sequence[int]) -> str | No
 
 
 def memory_selector(driver: str, amount: str) -> str | None:
-    """Return the selector for devices with a minimum of memory, a quantity; None as above."""
+    """Return the selector for a minimum of memory, a quantity; None if devices do not report memory."""
     capacity = gpu_drivers().get(driver, {}).get("memory")
     if capacity is None:
         return None

@@ -1,4 +1,4 @@
-"""Semantic versions, as attributes of devices and CEL selectors have them.
+"""Semantic versions, in attributes of devices and in CEL selectors.
 
 Source: https://semver.org/spec/v2.0.0.html, and as Kubernetes reads them,
 https://pkg.go.dev/k8s.io/apiserver/pkg/cel/library#SemverLib.
@@ -17,21 +17,19 @@ _SEMVER: Final = re.compile(
     r"(?:-([0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?"
 )
 _MAX: Final = 2**64 - 1  # of a number of a version
-# Maximum characters of a version that is a value of an attribute, and of one in an expression.
+# Maximum characters of a version in an attribute or an expression.
 MAX_LENGTH: Final = 64
 # Sorts after the identifiers of each pre-release.
 _RELEASE: Final = ((2, 0, ""),)
 
 
 class Semver(NamedTuple):
-    """A semantic version without build metadata, which compares by precedence.
-
-    rank: the identifiers of the pre-release as they compare: numbers first; a release is after all of them.
-    """
+    """A semantic version without build metadata; it compares by precedence."""
 
     major: int
     minor: int
     patch: int
+    # The identifiers of the pre-release, in a form that sorts numbers before texts and a release last.
     rank: tuple[tuple[int, int, str], ...] = _RELEASE
 
     def __str__(self) -> str:
@@ -41,16 +39,16 @@ class Semver(NamedTuple):
 
 @lru_cache(maxsize=1024)
 def _parse(text: str) -> Semver | None:
-    found = _SEMVER.fullmatch(text)
-    if found is None:
+    match = _SEMVER.fullmatch(text)
+    if match is None:
         return None
-    major, minor, patch = (int(found[group]) for group in (1, 2, 3))
+    major, minor, patch = (int(match[group]) for group in (1, 2, 3))
     rank: tuple[tuple[int, int, str], ...] = _RELEASE
-    if found[4]:
-        identifiers = found[4].split(".")
-        if any(each.isdigit() and not _NUMERIC.fullmatch(each) for each in identifiers):
+    if match[4]:
+        identifiers = match[4].split(".")
+        if any(identifier.isdigit() and not _NUMERIC.fullmatch(identifier) for identifier in identifiers):
             return None
-        rank = tuple((0, int(each), "") if each.isdigit() else (1, 0, each) for each in identifiers)
+        rank = tuple((0, int(text), "") if text.isdigit() else (1, 0, text) for text in identifiers)
     if max(major, minor, patch, *(number for _, number, _ in rank)) > _MAX:
         return None
     return Semver(major, minor, patch, rank)
@@ -62,7 +60,7 @@ def parse_semver(text: str) -> Semver | None:
 
 
 def normalized(text: str) -> str:
-    """Return a version such as `v1.02` as the semantic version that it stands for: `1.2.0`."""
+    """Return the semantic version of a text such as `v1.02`: `1.2.0`."""
     parts = text.removeprefix("v").split(".", 2)
     for place, part in enumerate(parts):
         if len(part) > 1:

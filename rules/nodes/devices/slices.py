@@ -20,60 +20,57 @@ _POOL_NUMBERS: Final = ("generation", "resourceSliceCount")
 
 
 class ResourceSlice(NamedTuple):
-    """One ResourceSlice. node: None if its devices are not of one node. slices: how many the pool has.
-
-    devices: name and kind of each. kinds: each kind with its number. complete: false if some of its devices
-    were not readable.
-    """
+    """One ResourceSlice."""
 
     name: str
     driver: str
     pool: str
     generation: int
-    slices: int
-    node: str | None
-    devices: tuple[tuple[str, DeviceKind], ...]
-    kinds: tuple[tuple[DeviceKind, int], ...]
-    complete: bool = True
+    slices: int  # number of slices in the pool
+    node: str | None  # None if its devices are not of one node
+    devices: tuple[tuple[str, DeviceKind], ...]  # names and kinds
+    kinds: tuple[tuple[DeviceKind, int], ...]  # with the number of devices
+    complete: bool = True  # all its devices are readable
 
 
 class DeviceInventory:
     """The devices of a cluster, immutable.
 
-    by_node: the kinds of each node with the number of their devices. by_kind: the same by kind, then node.
-    A kind of which nothing is known stands for the devices of a pool that is not complete; its number is 0.
-    elsewhere: kinds of devices that are not of one node, such as those of a network; which nodes have them is
-    unknown.
+    by_node: the number of devices by node, then kind. An unknown kind with the number 0 stands for devices
+        of an incomplete pool.
+    by_kind: the same by kind, then node.
+    elsewhere: kinds of devices whose nodes are unknown, such as devices of a network.
     """
 
     __slots__ = ("_pools", "by_kind", "by_node", "elsewhere")
 
     def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
-        """Take the current slices; only those of the highest generation of a pool count."""
+        """Take the current slices; only the highest generation of each pool is used."""
         self._pools = _current(slices)
         by_kind: dict[DeviceKind, dict[str, int]] = {}
         by_node: dict[str, dict[DeviceKind, int]] = {}
         elsewhere: dict[DeviceKind, None] = {}
         for pool in self._pools.values():
             complete = _is_complete(pool)
-            for each in pool:
-                for kind, number in each.kinds if complete else ((_unknown(each.driver), 0),):
-                    if each.node is None:
+            for resource_slice in pool:
+                kinds = resource_slice.kinds if complete else ((_unknown(resource_slice.driver), 0),)
+                for kind, number in kinds:
+                    if resource_slice.node is None:
                         elsewhere[kind] = None
                     else:
-                        of_node = by_node.setdefault(each.node, {})
+                        of_node = by_node.setdefault(resource_slice.node, {})
                         of_node[kind] = of_node.get(kind, 0) + number
-                        by_kind.setdefault(kind, {})[each.node] = of_node[kind]
+                        by_kind.setdefault(kind, {})[resource_slice.node] = of_node[kind]
         self.by_kind: Mapping[DeviceKind, Mapping[str, int]] = by_kind
         self.by_node: Mapping[str, Mapping[DeviceKind, int]] = by_node
         self.elsewhere = tuple(elsewhere)
 
     def device(self, driver: str, pool: str, name: str) -> tuple[DeviceKind, str | None] | None:
         """Return the kind and the node of one device; None if there is no such device."""
-        for each in self._pools.get((driver, pool), ()):
-            for device, kind in each.devices:
+        for resource_slice in self._pools.get((driver, pool), ()):
+            for device, kind in resource_slice.devices:
                 if device == name:
-                    return kind, each.node
+                    return kind, resource_slice.node
         return None
 
 
@@ -83,27 +80,27 @@ def _unknown(driver: str) -> DeviceKind:
 
 
 def _current(slices: Iterable[ResourceSlice]) -> dict[tuple[str, str], list[ResourceSlice]]:
-    """Return the slices of each pool that are of its highest generation."""
+    """Return the slices of the highest generation of each pool."""
     pools: dict[tuple[str, str], list[ResourceSlice]] = {}
-    for each in slices:
-        pool = pools.setdefault((each.driver, each.pool), [])
-        if pool and each.generation > pool[0].generation:
+    for resource_slice in slices:
+        pool = pools.setdefault((resource_slice.driver, resource_slice.pool), [])
+        if pool and resource_slice.generation > pool[0].generation:
             pool.clear()
-        if not pool or each.generation == pool[0].generation:
-            pool.append(each)
+        if not pool or resource_slice.generation == pool[0].generation:
+            pool.append(resource_slice)
     return pools
 
 
 def _is_complete(pool: list[ResourceSlice]) -> bool:
-    """Return whether a pool is; a scheduler does not allocate from others, or from one with a name twice."""
-    if not all(each.complete and each.slices == len(pool) for each in pool):
+    """Return whether a pool is complete and has no duplicate name; otherwise nothing is allocated from it."""
+    if not all(resource_slice.complete and resource_slice.slices == len(pool) for resource_slice in pool):
         return False
-    names = [name for name, _ in chain.from_iterable(each.devices for each in pool)]
+    names = [name for name, _ in chain.from_iterable(resource_slice.devices for resource_slice in pool)]
     return len(set(names)) == len(names)
 
 
 def read_slice(document: object, pool: KindPool) -> tuple[ResourceSlice | None, list[Problem]]:
-    """Return a ResourceSlice as read from JSON, and what is unreadable; None if its pool is."""
+    """Return a ResourceSlice from JSON, None if its pool is unreadable, and problems of its fields."""
     name = _text(member(document, "metadata").get("name"))
     spec = member(document, "spec")
     of_pool = member(spec, "pool")
@@ -122,7 +119,7 @@ def read_slice(document: object, pool: KindPool) -> tuple[ResourceSlice | None, 
 
 
 def _devices(given: object, reader: DeviceReader) -> tuple[list[tuple[str, DeviceKind]], bool]:
-    """Return the devices of a slice, and whether they are all that it has."""
+    """Return the readable devices of a slice, and whether these are all."""
     if given is None:
         return [], True
     entries = given if isinstance(given, list) else [given]

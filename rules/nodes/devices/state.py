@@ -1,4 +1,4 @@
-"""What a cluster has of Dynamic Resource Allocation: devices, device classes and claims."""
+"""The objects of Dynamic Resource Allocation in a cluster: devices, device classes and claims."""
 
 from __future__ import annotations
 
@@ -35,21 +35,21 @@ class Claims(Protocol):
 
 
 class _Layered(NamedTuple):
-    """Claims, and others behind them."""
+    """Claims of two sources; the first takes precedence."""
 
     first: Claims
     then: Claims
 
     def get(self, key: ClaimKey, /) -> Any:
-        found = self.first.get(key)
-        return self.then.get(key) if found is None else found
+        claim = self.first.get(key)
+        return self.then.get(key) if claim is None else claim
 
 
 class DraState:
     """The devices, device classes and claims of a cluster. Immutable.
 
-    gpu_resources: extended resources by which devices may be given that are GPUs. problems: what cannot be
-    read.
+    gpu_resources: extended resources whose devices may be GPUs.
+    problems: unreadable values.
     """
 
     __slots__ = ("claims", "classes", "devices", "gpu_resources", "problems")
@@ -73,13 +73,13 @@ class DraState:
         )
 
     def with_claims_in(self, documents: Iterable[object], namespace: str) -> DraState:
-        """Return the state with the claims and templates among documents besides its own."""
-        found = {
-            claim_key(each["kind"], each, namespace): each
-            for each in documents
-            if isinstance(each, Mapping) and each.get("kind") in (CLAIM, TEMPLATE)
+        """Return the state with the claims and templates among documents, which take precedence."""
+        claims = {
+            claim_key(document["kind"], document, namespace): document
+            for document in documents
+            if isinstance(document, Mapping) and document.get("kind") in (CLAIM, TEMPLATE)
         }
-        return self.with_claims(_Layered(found, self.claims)) if found else self
+        return self.with_claims(_Layered(claims, self.claims)) if claims else self
 
     def with_claims(self, claims: Claims) -> DraState:
         """Return the state with other claims."""
@@ -89,7 +89,7 @@ class DraState:
         return after
 
     def gpus_among(self, resources: Iterable[str]) -> tuple[str, ...]:
-        """Return the resources that may stand for a GPU; one that is not of a DeviceClass may."""
+        """Return the resources that may stand for a GPU, including those of no DeviceClass."""
         gpus = self.gpu_resources
         return tuple([name for name in resources if not name.startswith(IMPLICIT_PREFIX) or name in gpus])
 
@@ -98,23 +98,27 @@ def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
     """Return the state of objects by their kinds, as JSON."""
     pool, problems = KindPool(), list[Problem]()
     slices, classes = [], []
-    for each in objects.get(SLICE, ()):
-        found, unreadable = read_slice(each, pool)
-        slices += [found] if found else []
+    for document in objects.get(SLICE, ()):
+        resource_slice, unreadable = read_slice(document, pool)
+        slices += [resource_slice] if resource_slice else []
         problems += unreadable
-    for each in objects.get(DEVICE_CLASS, ()):
-        read, unreadable = read_device_class(each)
+    for document in objects.get(DEVICE_CLASS, ()):
+        read, unreadable = read_device_class(document)
         classes += [read] if read else []
         problems += unreadable
-    claims = {claim_key(kind, each): each for kind in (CLAIM, TEMPLATE) for each in objects.get(kind, ())}
+    claims = {
+        claim_key(kind, document): document
+        for kind in (CLAIM, TEMPLATE)
+        for document in objects.get(kind, ())
+    }
     return DraState(DeviceInventory(slices), DeviceClasses(classes), claims, tuple(problems))
 
 
 def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default") -> ClaimKey:
-    """Return the key of a claim or template. namespace: of one that does not say its own."""
+    """Return the key of a claim or template. namespace: the default if the object has none."""
     metadata = document.get("metadata")
-    found = metadata if isinstance(metadata, Mapping) else {}
-    return kind, str(found.get("namespace") or namespace), str(found.get("name") or "")
+    fields = metadata if isinstance(metadata, Mapping) else {}
+    return kind, str(fields.get("namespace") or namespace), str(fields.get("name") or "")
 
 
 NO_DRA: Final = DraState()

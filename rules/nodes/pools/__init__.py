@@ -1,4 +1,4 @@
-"""Readers of nodes that autoscalers may add, by the objects that declare them."""
+"""Node pools: the nodes that autoscalers may add, read from the objects that declare them."""
 
 from __future__ import annotations
 
@@ -27,22 +27,20 @@ __all__ = [
 
 
 class PoolKind(NamedTuple):
-    """A kind of object that declares nodes. versions: newest first.
-
-    autoscaler: such an object is a sign that new nodes may come. A ResourceFlavor also describes the nodes of
-    a cluster without an autoscaler, and a MachineDeployment is scaled only if its annotations say so.
-    """
+    """A kind of object that declares nodes."""
 
     group: str
     kind: str
     plural: str
-    versions: tuple[str, ...]
+    versions: tuple[str, ...]  # newest first
+    # Such an object shows that new nodes may be added. A ResourceFlavor also describes the nodes of a cluster
+    # without an autoscaler, and a MachineDeployment is scaled only if it has the annotations.
     autoscaler: bool
 
 
-# Kinds of declared nodes at most; a cluster has some dozens. Of more, some are unknown.
+# Maximum node pools; a cluster has some dozens. Further ones are unknown.
 MAX_POOLS: Final = 1024
-# Problems that are kept, for the report to a person.
+# Maximum stored problems, for reports.
 MAX_PROBLEMS: Final = 256
 TOO_MANY: Final = "too many pools"
 _NODE_GROUPS: Final = frozenset({"MachineDeployment", "MachinePool", "MachineSet"})
@@ -67,10 +65,10 @@ _READERS: Final[Mapping[tuple[str, str], Callable[[PoolDocument], list[NodePool]
 
 
 def read_pools(document: Mapping[str, Any], facts: Facts = BUILT_IN) -> tuple[list[NodePool], list[Message]]:
-    """Return the nodes that one object of POOL_KINDS declares, and a problem for each thing it cannot read.
+    """Return the node pools of one object of POOL_KINDS, and a problem for each unreadable field.
 
-    The fact that such a thing would have given is unknown, so that it never leads to a denial. An object of
-    another kind declares none. Never raises.
+    The fact of an unreadable field is unknown, so that it never leads to a denial. An object of another kind
+    has no pools. Never raises.
     """
     version, kind = document.get("apiVersion"), document.get("kind")
     if not isinstance(version, str) or not isinstance(kind, str):
@@ -87,21 +85,22 @@ def declared_pools(
     unreadable: Iterable[str] = (),
     facts: Facts = BUILT_IN,
 ) -> DeclaredPools:
-    """Return what objects declare, by their kinds; AUTOSCALER_STATUS goes by its name.
+    """Return the node pools of a cluster.
 
-    unreadable: kinds of which objects may exist that cannot be read.
+    objects: by kind; AUTOSCALER_STATUS by its name.
+    unreadable: kinds of objects that may exist, but cannot be read.
     """
     pools: list[NodePool] = []
     problems: list[Message] = []
-    for found in objects.values():
-        for each in found:
-            declared, unread = read_pools(each, facts)
+    for documents in objects.values():
+        for document in documents:
+            declared, unread = read_pools(document, facts)
             pools += declared
             problems += unread
     signs = set(unreadable)
-    # Its groups are those of Cluster API, if there are any, and otherwise not declared in the cluster.
+    # Its node groups are those of Cluster API; without any, they are not declared in the cluster.
     runs = any(True for _ in objects.get(AUTOSCALER_STATUS.name, ()))
-    if runs and not any(each.kind in _NODE_GROUPS for each in pools):
+    if runs and not any(pool.kind in _NODE_GROUPS for pool in pools):
         signs.add(AUTOSCALER_STATUS.name)
     if len(pools) > MAX_POOLS:
         signs.add(TOO_MANY)

@@ -1,4 +1,4 @@
-"""Labels of cloud providers that tell the GPU of a node, read from `facts/cloud_gpus.yaml`."""
+"""Labels of cloud providers that report the GPU of a node, read from `facts/cloud_gpus.yaml`."""
 
 from __future__ import annotations
 
@@ -28,31 +28,28 @@ _PRODUCT: Final = "product"
 
 @dataclass(frozen=True, slots=True)
 class _CloudGpu:
-    """The GPU that a value tells. products: alternatives, or none if it is not of NVIDIA.
-
-    whole: not a virtual GPU.
-    """
+    """The GPU that a value of a label reports."""
 
     value: re.Pattern[str]
-    products: tuple[str, ...]
-    whole: bool
+    products: tuple[str, ...]  # alternatives; none: not of NVIDIA
+    whole: bool  # not a virtual GPU
     certain: bool
 
 
 def product_of_label(facts: Facts, key: str, value: str) -> NodeCapabilities | None:
-    """Return the GPU that a label of a cloud provider tells; None if it tells nothing for certain.
+    """Return the GPU that a label of a cloud provider reports; None if nothing is certain.
 
-    The product, or if the label leaves it open, the compute capability and memory that all alternatives
-    share. Of a virtual GPU only the compute capability is known.
+    That is the product, or if there are several, their common compute capability and memory. For a virtual
+    GPU only the compute capability is known.
     """
-    if (found := _row_of(facts, key, value)) is None or not found.products:
+    if (gpu := _row_of(facts, key, value)) is None or not gpu.products:
         return None
-    if found.whole and len(found.products) == 1:
-        return NodeCapabilities(product=found.products[0], facts=facts)
-    models = [gpu_model(facts, product) for product in found.products]
+    if gpu.whole and len(gpu.products) == 1:
+        return NodeCapabilities(product=gpu.products[0], facts=facts)
+    models = [gpu_model(facts, product) for product in gpu.products]
     known = NodeCapabilities(
         compute_capability=_shared(models, _certain_compute),
-        memory_mib=_shared(models, lambda model: model.memory_mib) if found.whole else None,
+        memory_mib=_shared(models, lambda model: model.memory_mib) if gpu.whole else None,
         facts=facts,
     )
     return known if known.compute_capability or known.memory_mib else None
@@ -60,24 +57,25 @@ def product_of_label(facts: Facts, key: str, value: str) -> NodeCapabilities | N
 
 def has_no_gpu(facts: Facts, key: str, value: str) -> bool:
     """Return whether a label proves that its node has no GPU of NVIDIA."""
-    found = _row_of(facts, key, value)
-    return found is not None and not found.products
+    gpu = _row_of(facts, key, value)
+    return gpu is not None and not gpu.products
 
 
 def cloud_capabilities(labels: Mapping[str, str], known: NodeCapabilities) -> NodeCapabilities:
     """Return known capabilities with those that labels of cloud providers add.
 
-    Labels about the GPU itself take precedence: nothing is added about it if its product is known. If
-    several labels tell the GPU, the most exact one is used.
+    If the product is known, nothing is added about the GPU. If several labels report the GPU, the most exact
+    one is used.
     """
     facts = known.facts
-    drivers = (each.text(labels) for each in _drivers(facts) if each.key in labels and each.version(labels))
+    families = (family for family in _drivers(facts) if family.key in labels)
+    drivers = (family.text(labels) for family in families if family.version(labels))
     known = replace(known, driver=known.driver or next(drivers, None))
     keys = (key for key in _label_keys(facts) if key in labels)
-    told = [gpu for key in keys if (gpu := product_of_label(facts, key, labels[key]))]
-    if known.product or not told:
+    reported = [gpu for key in keys if (gpu := product_of_label(facts, key, labels[key]))]
+    if known.product or not reported:
         return known
-    gpu = next((gpu for gpu in told if gpu.product), told[0])
+    gpu = next((gpu for gpu in reported if gpu.product), reported[0])
     return replace(
         known,
         product=gpu.product,
@@ -96,7 +94,7 @@ def kind_labels(facts: Facts) -> tuple[str, ...]:
 
 @derived
 def gpu_only_labels(facts: Facts) -> frozenset[str]:
-    """Return the labels that exactly the machines with GPUs have."""
+    """Return the labels that all machines with GPUs have, and no others."""
     return frozenset(row["key"] for row in facts.table(_TABLE)["labels"] if row.get("gpuOnly"))
 
 
@@ -108,7 +106,7 @@ def counted_resources(facts: Facts) -> frozenset[str]:
 
 @derived
 def provider_labels(facts: Facts) -> tuple[str, ...]:
-    """Return the beginnings of labels that Karpenter's providers set on every node."""
+    """Return the prefixes of labels that Karpenter's providers set on every node."""
     return tuple(row["prefix"] for row in facts.table(_TABLE)["known"])
 
 
@@ -135,7 +133,7 @@ def _label_keys(facts: Facts) -> tuple[str, ...]:
 
 @derived
 def _lists(facts: Facts) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
-    """Return the lists of values of each label, each with the pattern of the part that is in it."""
+    """Return the lists of values of each label, each with the pattern of the part that is looked up."""
     lists: dict[str, list[tuple[str, re.Pattern[str]]]] = {key: [] for key in _label_keys(facts)}
     for row in facts.table(_TABLE)["labels"]:
         if "values" in row:

@@ -39,11 +39,11 @@ def read_annotations() -> tuple[str, ...]:
 
 
 def read_node_group(document: PoolDocument) -> list[NodePool]:
-    """Return the nodes of a MachineDeployment, MachinePool or MachineSet.
+    """Return the node pool of a MachineDeployment, MachinePool or MachineSet.
 
-    None if cluster-autoscaler does not scale it: it has no maximum size, or a MachineDeployment owns it.
-    Resources are known if annotations state them. can_scale is False if the group is being deleted, if its
-    maximum is zero, or if that many nodes are ready; until then, those that were asked for may still join.
+    The list is empty if cluster-autoscaler does not scale it: it has no maximum size, or a MachineDeployment
+    owns it. Resources are known if annotations state them. can_scale is False if the group is being deleted,
+    its maximum is zero, or as many nodes are ready; until then, requested nodes may still join.
     """
     annotations = document.mapping("metadata", "annotations")
     if _owned(document) or (_MAX_SIZE not in annotations and not document.problems):
@@ -54,12 +54,12 @@ def read_node_group(document: PoolDocument) -> list[NodePool]:
         if _on_nodes(key)
     }
     labels |= document.valid_labels(LABELS_ANNOTATION, dict(_pairs(document)))
-    stated = {(each.key, each.effect): each for each in document.taints("spec", "template", "spec", "taints")}
-    stated |= {(each.key, each.effect): each for each in _taints(document)}
+    taints = (*document.taints("spec", "template", "spec", "taints"), *_taints(document))
+    by_key = {(taint.key, taint.effect): taint for taint in taints}
     return [
         document.pool(
             labels,
-            tuple(stated.values()),
+            tuple(by_key.values()),
             _resources(document),
             can_scale=not document.deleted and not _full(document),
         )
@@ -69,13 +69,13 @@ def read_node_group(document: PoolDocument) -> list[NodePool]:
 def _owned(document: PoolDocument) -> bool:
     owners = document.objects("metadata", "ownerReferences")
     return document.kind == "MachineSet" and any(
-        each.get("kind") == "MachineDeployment" for _, each in owners
+        owner.get("kind") == "MachineDeployment" for _, owner in owners
     )
 
 
 def _on_nodes(key: str) -> bool:
     domain = key.partition("/")[0]
-    return domain == _NODE_ROLE or any(domain == each or domain.endswith(f".{each}") for each in _DOMAINS)
+    return domain == _NODE_ROLE or any(f".{domain}".endswith(f".{parent}") for parent in _DOMAINS)
 
 
 def _full(document: PoolDocument) -> bool:
@@ -99,41 +99,41 @@ def _resources(document: PoolDocument) -> tuple[tuple[str, int], ...] | None:
 
 def _pairs(document: PoolDocument) -> Iterator[tuple[str, str]]:
     """Yield the labels of the annotation: `key=value,key=value`."""
-    for each in _parts(document, LABELS_ANNOTATION):
-        key, found, value = each.partition("=")
-        if found:
+    for pair in _parts(document, LABELS_ANNOTATION):
+        key, equals, value = pair.partition("=")
+        if equals:
             yield key, value
         else:
-            document.report(LABELS_ANNOTATION, each, Message("key=value"))
+            document.report(LABELS_ANNOTATION, pair, Message("key=value"))
 
 
 def _taints(document: PoolDocument) -> Iterator[Taint]:
     """Yield the taints of the annotation: `key=value:effect,key:effect`."""
-    for each in _parts(document, _TAINTS):
-        left, _, effect = each.rpartition(":")
+    for entry in _parts(document, _TAINTS):
+        left, _, effect = entry.rpartition(":")
         key, _, value = left.partition("=")
         taint = Taint(key, value, effect)
         if is_taint(taint):
             yield taint
         else:
-            document.report(_TAINTS, each, Message("key=value:effect"))
+            document.report(_TAINTS, entry, Message("key=value:effect"))
 
 
 def _parts(document: PoolDocument, name: str) -> Iterator[str]:
     text = _text(document, name)
-    found = (part for part in text.split(",") if part)
-    yield from islice(found, MAX_ENTRIES)
-    if more := next(found, None):
+    parts = (part for part in text.split(",") if part)
+    yield from islice(parts, MAX_ENTRIES)
+    if more := next(parts, None):
         document.report(name, more, Message("at most {most} entries", most=MAX_ENTRIES))
 
 
 def _text(document: PoolDocument, name: str) -> str:
     """Return an annotation; empty if it is absent or cannot be read."""
-    found = document.field("metadata", "annotations", name)
-    if isinstance(found, str) and len(found) <= _MAX_TEXT:
-        return found
-    if found is not None:
-        document.report(name, found, Message("a text"))
+    text = document.field("metadata", "annotations", name)
+    if isinstance(text, str) and len(text) <= _MAX_TEXT:
+        return text
+    if text is not None:
+        document.report(name, text, Message("a text"))
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Objects that declare nodes, read whatever they contain."""
+"""A tolerant reader for objects that declare node pools."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _OF_POOLS: Final = (NODEPOOL, "karpenter.sh/capacity-type")
 
 
 class PoolDocument:
-    """The fields of one object; what cannot be read is absent, and added to `problems`."""
+    """The fields of one object; an unreadable field is treated as absent, and added to `problems`."""
 
     __slots__ = ("_body", "facts", "kind", "name", "problems")
 
@@ -51,7 +51,7 @@ class PoolDocument:
             self.report("metadata.name", name, Message("a name"))
 
     def report(self, path: str, value: object, expected: Message) -> None:
-        """Add a problem: a value is not what is expected."""
+        """Add a problem: a value is not the expected one."""
         where, shown = f"{self.kind} {self.name}: {path}", _shown(value)
         problem = Message(
             "{where}: expected {expected}, found {shown}; ignored",
@@ -69,43 +69,43 @@ class PoolDocument:
 
     def mapping(self, *path: str) -> Mapping[Any, Any]:
         """Return an object; empty if it is absent or cannot be read."""
-        found: Mapping[Any, Any] = self._body
+        value: Mapping[Any, Any] = self._body
         for depth, name in enumerate(path, start=1):
-            member = found.get(name)
+            member = value.get(name)
             if not isinstance(member, Mapping):
                 if member is not None:
                     self.report(".".join(path[:depth]), member, Message("an object"))
                 return {}
-            found = member
-        return found
+            value = member
+        return value
 
     def objects(self, *path: str, limit: int = MAX_ENTRIES) -> Iterator[tuple[str, Mapping[Any, Any]]]:
-        """Yield the objects of a list, each with its path; those after the limit are reported."""
-        name, found = ".".join(path), self.field(*path)
-        if found is None:
+        """Yield the objects of a list with their paths, up to the limit; a longer list is reported."""
+        name, entries = ".".join(path), self.field(*path)
+        if entries is None:
             return
-        if not isinstance(found, list | tuple):
-            self.report(name, found, Message("a list"))
+        if not isinstance(entries, list | tuple):
+            self.report(name, entries, Message("a list"))
             return
-        if len(found) > limit:
-            self.report(name, len(found), Message("at most {most} entries", most=limit))
-        for at, each in enumerate(found[:limit]):
-            if isinstance(each, Mapping):
-                yield f"{name}[{at}]", each
+        if len(entries) > limit:
+            self.report(name, len(entries), Message("at most {most} entries", most=limit))
+        for at, entry in enumerate(entries[:limit]):
+            if isinstance(entry, Mapping):
+                yield f"{name}[{at}]", entry
             else:
-                self.report(f"{name}[{at}]", each, Message("an object"))
+                self.report(f"{name}[{at}]", entry, Message("an object"))
 
     def labels(self, *path: str) -> dict[str, str]:
-        """Return labels as Kubernetes accepts them."""
+        """Return the valid labels of an object."""
         return self.valid_labels(".".join(path), self.mapping(*path))
 
-    def valid_labels(self, path: str, found: Mapping[Any, Any]) -> dict[str, str]:
-        """Return those labels that Kubernetes accepts; none if they are too many."""
-        if len(found) > MAX_ENTRIES:
-            self.report(path, len(found), Message("at most {most} labels", most=MAX_ENTRIES))
+    def valid_labels(self, path: str, members: Mapping[Any, Any]) -> dict[str, str]:
+        """Return the members that are valid labels; none if they are too many."""
+        if len(members) > MAX_ENTRIES:
+            self.report(path, len(members), Message("at most {most} labels", most=MAX_ENTRIES))
             return {}
         labels = {}
-        for key, value in found.items():
+        for key, value in members.items():
             if is_label_key(key) and is_label_value(value):
                 labels[key] = value
             else:
@@ -113,13 +113,13 @@ class PoolDocument:
         return labels
 
     def taints(self, *path: str) -> Iterator[Taint]:
-        """Yield taints; one that cannot be read is left out, so that it keeps no pod away."""
-        for where, each in self.objects(*path):
-            taint = Taint(each.get("key", ""), each.get("value") or "", each.get("effect", ""))
+        """Yield the valid taints of a list; an invalid taint keeps no pod away."""
+        for where, entry in self.objects(*path):
+            taint = Taint(entry.get("key", ""), entry.get("value") or "", entry.get("effect", ""))
             if is_taint(taint):
                 yield taint
             else:
-                self.report(where, dict(each), Message("a taint"))
+                self.report(where, dict(entry), Message("a taint"))
 
     @property
     def deleted(self) -> bool:
@@ -135,10 +135,10 @@ class PoolDocument:
         can_scale: bool = True,
         open_labels: tuple[str, ...] = ANY_LABEL,
     ) -> NodePool:
-        """Return the nodes with these labels.
+        """Return the node pool with these labels.
 
-        resources: if unknown, none where a label proves that there is no GPU of NVIDIA. open_labels: any if
-        something cannot be read.
+        resources: None if unknown; then empty if a label proves that the nodes have no GPU of NVIDIA.
+        open_labels: prefixes of labels with undeclared values; any label if the object has problems.
         """
         if resources is None and any(has_no_gpu(self.facts, key, value) for key, value in labels.items()):
             resources = ()
@@ -167,7 +167,7 @@ def is_taint(taint: Taint) -> bool:
 
 
 def _shown(value: object) -> str:
-    """Return a value for a message, however large and deep it is."""
+    """Return a shortened value for a message."""
     shortened = Repr()
     shortened.maxlevel, shortened.maxstring = 2, _MAX_TEXT
     try:

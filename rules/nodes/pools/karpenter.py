@@ -28,24 +28,24 @@ from rules.text.i18n import Message
 _MAX_REQUIREMENTS: Final = 100
 # Values of one requirement: more than a cloud has instance types (about a thousand on AWS).
 _MAX_VALUES: Final = 2000
-# Kinds of nodes of one NodePool, each with a term of affinity; a list of all instance types with GPUs of a
-# cloud has about that many.
+# Maximum node pools of one NodePool, each with a term of affinity; about the number of instance types with
+# GPUs of a cloud.
 MAX_KINDS: Final = 64
 _TEMPLATE: Final = ("spec", "template", "spec")
 _REQUIREMENT: Final = Message("a requirement")
 
 
 def read_node_pool(document: PoolDocument) -> list[NodePool]:
-    """Return the nodes that a NodePool may add: one value for each GPU name or instance type that it lists.
+    """Return the node pools of a NodePool, one for each GPU name or instance type that it lists.
 
-    A label is stated if it is in the template, or if a requirement admits one value only; of several,
-    Karpenter takes the one that the pod asks for. Resources are unknown even if the GPU is known, as the
+    A label is known if it is in the template, or if a requirement admits only one value; of several values,
+    Karpenter takes the one that the pod requires. Resources are unknown even if the GPU is known, because the
     device plugin decides under which name it offers GPUs (`nvidia.com/gpu`, `nvidia.com/gpu.shared` for
-    time-slicing, those of HAMi), except that a NodePool without GPUs of NVIDIA has none.
+    time-slicing, names of HAMi). A NodePool without GPUs of NVIDIA has none.
 
-    can_scale is False if the NodePool is being deleted, or if a limit of zero admits no node with GPUs. A
-    NodePool at its limit counts as one that can: nodes that use it up may not have joined yet, and give room
-    when they go. So does one that is not Ready, which Karpenter does not use until it is.
+    can_scale is False if the NodePool is being deleted, or if a limit of zero admits no node with GPUs. It is
+    True for a NodePool at its limit, because nodes that use it up may not have joined yet or may go, and for
+    one that is not Ready, because it may become so.
     """
     admitted, others, without_gpu = _requirements(document)
     labels = {key: values[0] for key, values in admitted.items() if len(values) == 1}
@@ -63,14 +63,14 @@ def read_node_pool(document: PoolDocument) -> list[NodePool]:
         if key in labels
     ):
         return [pool(labels)]
-    key = min(kinds, key=lambda each: len(admitted[each]))
+    key = min(kinds, key=lambda candidate: len(admitted[candidate]))
     return [pool({**labels, key: value}) for value in admitted[key]]
 
 
 def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[str], bool]:
-    """Return the values that labels can have, labels with any value, and whether no node has a GPU of NVIDIA.
+    """Return the possible values of labels, labels with any value, and whether no node has a GPU of NVIDIA.
 
-    A requirement that cannot be read is ignored: more nodes may come then, not fewer.
+    An unreadable requirement is ignored, so that more nodes are possible, not fewer.
     """
     admitted: dict[str, list[str]] = {}
     if is_label_value(document.name):
@@ -80,10 +80,10 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[st
     others: list[str] = []
     excluded: dict[str, set[str]] = {}
     without_gpu = False
-    for path, each in document.objects(*_TEMPLATE, "requirements", limit=_MAX_REQUIREMENTS):
-        key, operator, values = each.get("key"), each.get("operator"), _values(each)
+    for path, requirement in document.objects(*_TEMPLATE, "requirements", limit=_MAX_REQUIREMENTS):
+        key, operator, values = requirement.get("key"), requirement.get("operator"), _values(requirement)
         if not isinstance(key, str) or not is_label_key(key) or values is None:
-            document.report(path, dict(each), _REQUIREMENT)
+            document.report(path, dict(requirement), _REQUIREMENT)
         elif operator == "In" and values:
             allowed = set(values)
             admitted[key] = [value for value in admitted.get(key, dict.fromkeys(values)) if value in allowed]
@@ -95,26 +95,26 @@ def _requirements(document: PoolDocument) -> tuple[dict[str, list[str]], list[st
         elif operator in ("Exists", "Gt", "Lt", "Gte", "Lte"):
             others.append(key)
         else:
-            document.report(path, dict(each), _REQUIREMENT)
-    found = {}
+            document.report(path, dict(requirement), _REQUIREMENT)
+    possible = {}
     for label, listed in admitted.items():
         if left := [value for value in listed if value not in excluded.get(label, ())]:
-            found[label] = left
+            possible[label] = left
             without_gpu |= all(has_no_gpu(document.facts, label, value) for value in left)
         else:
             expected = Message("a value that all requirements admit")
             document.report(label, left, expected)
-    return found, others, without_gpu
+    return possible, others, without_gpu
 
 
 def _values(requirement: Mapping[Any, Any]) -> list[str] | None:
     """Return the values of a requirement, or None if they cannot be read."""
-    found = requirement.get("values")
-    if found is None:
+    values = requirement.get("values")
+    if values is None:
         return []
-    if not isinstance(found, list | tuple) or len(found) > _MAX_VALUES:
+    if not isinstance(values, list | tuple) or len(values) > _MAX_VALUES:
         return None
-    return list(found) if all(is_label_value(value) for value in found) else None
+    return list(values) if all(is_label_value(value) for value in values) else None
 
 
 def _limited_to_none(document: PoolDocument) -> bool:

@@ -67,7 +67,7 @@ def request_of(document: dict[str, Any]) -> ClaimRequest:
 
 def products(found: Candidates) -> list[tuple[str | None, dict[str, int] | None]]:
     """Return the product and the nodes of each candidate."""
-    facts = [(facts_of(each.kind), each.nodes) for each in found.found]
+    facts = [(facts_of(each.kind), each.nodes) for each in found.devices]
     return [(fact.product if fact else None, None if nodes is None else dict(nodes)) for fact, nodes in facts]
 
 
@@ -176,7 +176,7 @@ def test_a_request_without_selectors_has_all_devices_of_its_class() -> None:
 
 def test_candidates_of_first_available_are_those_of_each_alternative() -> None:
     found = candidates(request_of(claim({"name": "gpu", "firstAvailable": SUB})), classes(), inventory())
-    assert ["new", "old"] == [each.alternative for each in found.found]
+    assert ["new", "old"] == [each.alternative for each in found.devices]
 
 
 def test_no_device_matches_a_selector_that_is_false_or_fails() -> None:
@@ -193,13 +193,13 @@ def test_a_device_for_which_a_selector_fails_is_told_with_the_error() -> None:
     assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in found.failed]
     for before in ("false", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'"):
         found = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
-        assert ((), ()) == (found.found, found.failed)
+        assert ((), ()) == (found.devices, found.failed)
 
 
 def test_a_selector_that_cannot_be_evaluated_leaves_uncertain_candidates() -> None:
     request = request_of(claim(exactly("gpu", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'")))
     found = candidates(request, classes(), inventory())
-    assert {False} == {each.certain for each in found.found}
+    assert {False} == {each.certain for each in found.devices}
     assert ["devices of gpu.nvidia.com may match: unknown value: gpu.nvidia.com/uuid"] == [
         text.en for text in found.unknown
     ]
@@ -207,7 +207,7 @@ def test_a_selector_that_cannot_be_evaluated_leaves_uncertain_candidates() -> No
 
 def test_a_class_that_does_not_exist_is_unknown() -> None:
     found = candidates(request_of(claim(exactly(device_class="absent"))), classes(), inventory())
-    assert ((), ["DeviceClass absent is not known"]) == (found.found, [text.en for text in found.unknown])
+    assert ((), ["DeviceClass absent is not known"]) == (found.devices, [text.en for text in found.unknown])
 
 
 def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
@@ -247,7 +247,7 @@ def test_devices_that_are_not_of_one_node_are_candidates_of_unknown_nodes() -> N
 def test_a_tainted_device_is_a_candidate_if_it_is_tolerated(tolerations: list[Any], number: int) -> None:
     tainted = device() | {"taints": [{"key": "example.com/slow", "value": "yes", "effect": "NoSchedule"}]}
     request = request_of(claim(exactly(tolerations=tolerations)))
-    assert number == len(candidates(request, classes(), inventory(resource_slice("h", [tainted]))).found)
+    assert number == len(candidates(request, classes(), inventory(resource_slice("h", [tainted]))).devices)
 
 
 def test_administrative_access_is_not_judged() -> None:
@@ -286,13 +286,13 @@ def test_an_allocated_alternative_is_named_after_its_request() -> None:
 def test_allocated_devices_that_are_not_known_are_told(results: list[Any]) -> None:
     request = request_of(claim(exactly(), allocated=results))
     found = candidates(request, classes(), inventory())
-    assert ((), 1) == (found.found, len(found.unknown))
+    assert ((), 1) == (found.devices, len(found.unknown))
 
 
 def test_a_candidate_is_certain_and_has_no_alternative_by_default() -> None:
     (kind,) = inventory(resource_slice("h")).by_kind
     found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice("h")))
-    assert (Candidate(kind, {"h": 1}),) == found.found
+    assert (Candidate(kind, {"h": 1}),) == found.devices
 
 
 TAINTED: Final = exactly("gpu", "true", tolerations=[{"operator": "Exists"}], count=2)
