@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from rules.kube.json_patch import ObjectError as ObjectError
     from rules.model.decision import AdmissionRequest as AdmissionRequest
     from rules.model.decision import Decision as Decision
-    from rules.model.decision import Violation as Violation
+    from rules.model.finding import Finding as Finding
     from rules.model.rule import Action as Action
     from rules.model.rule import RuleSet as RuleSet
     from rules.model.workload_kinds import Workloads as Workloads
@@ -37,6 +37,7 @@ _MODULES: Final = {
     "Claims": "nodes.devices.state",
     "DEFAULT_NAMESPACE": "schema.config_map",
     "Decision": "model.decision",
+    "Finding": "model.finding",
     "Inventory": "nodes.inventory",
     "InventoryError": "nodes.node_row",
     "inventory_of": "nodes.inventory_document",
@@ -47,7 +48,6 @@ _MODULES: Final = {
     "RuleError": "schema.errors",
     "RuleSet": "model.rule",
     "Snapshot": "decision.pipeline",
-    "Violation": "model.decision",
     "Workloads": "model.workload_kinds",
     "capped": "decision.exemptions",
     "compile_policy": "decision.policy",

@@ -17,7 +17,7 @@ from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, level_of
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.finding import Finding
 from rules.model.rule import Action
 from rules.nodes.devices.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
@@ -28,7 +28,6 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import candidates as candidate_nodes
 from rules.text.i18n import Message
-from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
 _DRIVER: Final = next(iter(gpu_drivers()))
@@ -69,13 +68,6 @@ class ClaimUse(NamedTuple):
 KnownResources = dict[int, tuple[PodClaim, dict[str, None]]]
 
 
-class ClaimResult(NamedTuple):
-    """The result for the claims of a pod."""
-
-    violations: tuple[Violation, ...] = ()
-    warnings: tuple[AdmissionWarning, ...] = ()
-
-
 class _Judged(NamedTuple):
     """Devices that a request may be given, and what they are for a container."""
 
@@ -112,8 +104,8 @@ def evaluate_claims(
     prospects: Prospects = NO_PROSPECTS,
     *,
     allowance: ClaimAllowance | None = None,
-) -> ClaimResult:
-    """Return the result for containers with claims. prospects: as in `evaluate`.
+) -> list[Finding]:
+    """Return the findings on containers with claims. prospects: as in `evaluate`.
 
     The time is linear in requests times the kinds of devices in the cluster, which has a bound: the claims
     beyond it are not checked. allowance: what is left of it for an object of several pods.
@@ -122,8 +114,7 @@ def evaluate_claims(
     kinds = len(inventory.dra.devices.by_kind) + len(inventory.dra.devices.elsewhere)
     evaluator = node_evaluator(inventory, prospects)
     allowed = candidate_nodes(inventory, pod.spec)
-    violations: list[Violation] = []
-    warnings: list[AdmissionWarning] = []
+    findings: list[Finding] = []
     for use in uses:
         writer = MessageWriter()
         writer.containers = {use.required: [use.container]}
@@ -132,17 +123,15 @@ def evaluate_claims(
         for claim in use.claims:
             allowance.left -= 1 + kinds * sum(len(each.alternatives) for each in claim.requests)
             if allowance.left < 0:
-                warnings += judge.unknown(claim.name, TOO_MANY)
+                findings += judge.unknown(claim.name, TOO_MANY)
                 break
             if claim.unknown:
-                warnings += judge.unknown(claim.name, claim.unknown)
+                findings += judge.unknown(claim.name, claim.unknown)
             for request in claim.requests:
-                found = judge.judge(claim.name, request)
-                violations += found.violations
-                warnings += found.warnings
+                findings += judge.judge(claim.name, request)
         if allowance.left < 0:
             break
-    return ClaimResult(tuple(violations), tuple(dict.fromkeys(warnings)))
+    return findings
 
 
 class _Judge(NamedTuple):
@@ -158,13 +147,13 @@ class _Judge(NamedTuple):
     writer: MessageWriter
     checked: _Checked
 
-    def judge(self, claim: str, request: ClaimRequest) -> ClaimResult:
-        """Return the result of one request."""
+    def judge(self, claim: str, request: ClaimRequest) -> list[Finding]:
+        """Return the findings on one request."""
         if request.admin or not self._may_be_gpu(request):
-            return ClaimResult()
+            return []
         dra = self.evaluator.inventory.dra
         found, unknown, failed = candidates(request, dra.classes, dra.devices)
-        warnings = tuple(self._failed(claim, failed))
+        failing = [*self._failed(claim, failed)]
         judged = list(self._judged(found))
         fit = [each for each in judged if each.level <= Level.UNSTABLE]
         # Several alternatives may select the same devices.
@@ -173,16 +162,16 @@ class _Judge(NamedTuple):
         if request.allocated and unfit:
             return self._denied(claim, request, unfit)
         if not unfit:
-            if fit or (warnings and not unknown and not doubtful):
-                return ClaimResult((), warnings)
+            if fit or (failing and not unknown and not doubtful):
+                return failing
             reasons = [*unknown, *(reason for each in doubtful for reason in _reasons(each)), _NO_DEVICE]
-            return ClaimResult((), (*self.unknown(claim, reasons[0]), *warnings))
+            return [*self.unknown(claim, reasons[0]), *failing]
         if fit or doubtful or unknown or self._may_come(request):
-            return ClaimResult((), (*self._partly(claim, unfit), *warnings))
+            return [*self._partly(claim, unfit), *failing]
         return self._denied(claim, request, unfit)
 
-    def unknown(self, claim: str, why: Message) -> list[AdmissionWarning]:
-        """Return the warning that the devices of a claim were not checked, unless the rule is a dry run."""
+    def unknown(self, claim: str, why: Message) -> list[Finding]:
+        """Return the notice that the devices of a claim were not checked, unless the rule is a dry run."""
         if self._action is Action.DRYRUN:
             return []
         return [self.writer.claim_unchecked(self.use.required.rule, claim, why)]
@@ -233,8 +222,8 @@ class _Judge(NamedTuple):
             for each in pools.results((self.use.required,), self.spec, names, tolerated=tolerated)
         )
 
-    def _failed(self, claim: str, failed: Iterable[FailedSelector]) -> Iterator[AdmissionWarning]:
-        """Yield the warning that a selector fails on a device of a node that the pod can use."""
+    def _failed(self, claim: str, failed: Iterable[FailedSelector]) -> Iterator[Finding]:
+        """Yield the notice that a selector fails on a device of a node that the pod can use."""
         if self._action is Action.DRYRUN:
             return
         for kind, nodes, reason in failed:
@@ -242,18 +231,17 @@ class _Judge(NamedTuple):
                 yield self.writer.selector_fails(self.use.required.rule, claim, kind.driver, reason)
                 return
 
-    def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[AdmissionWarning]:
-        """Return the warning that a claim may be given devices that are not compatible."""
+    def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[Finding]:
+        """Return the notice that a claim may be given devices that are not compatible."""
         if self._action is Action.DRYRUN:
             return []
         classes = [each.nodes for each in unfit]
         return [self.writer.claim_too_wide(self.use.required.rule, claim, classes, self._selector(unfit))]
 
-    def _denied(self, claim: str, request: ClaimRequest, unfit: Sequence[_Judged]) -> ClaimResult:
+    def _denied(self, claim: str, request: ClaimRequest, unfit: Sequence[_Judged]) -> list[Finding]:
         none_fits = NoFittingNode(self.use.required, self._action, tuple(each.nodes for each in unfit), ())
-        path = field_path((*self.use.container.path, "resources", "claims"))
         selector = "" if request.allocated else self._selector(unfit)
-        return ClaimResult((self.writer.no_device(none_fits, path, claim, selector),))
+        return [self.writer.no_device(none_fits, self.use.container.path, claim, selector)]
 
     def _selector(self, unfit: Sequence[_Judged]) -> str:
         """Return the shortest CEL expression that excludes the devices that do not run the container."""

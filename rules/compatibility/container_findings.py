@@ -1,4 +1,4 @@
-"""Violations and warnings of containers that hold on every node, such as more GPUs than any node has."""
+"""Findings on containers that hold on every node, such as more GPUs than any node has."""
 
 from __future__ import annotations
 
@@ -16,75 +16,52 @@ from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequiremen
 from rules.cuda.gpu_memory import requested_memory
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
-from rules.model.decision import AdmissionWarning, Basis, Violation
+from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.text.i18n import Line
-from rules.text.paths import Path, field_path
+from rules.text.paths import Path
 
 _STRICTEST_FIRST: Final = [*Action]
 
 
 def report_findings(
-    findings: Iterable[tuple[Container, CompatibilityRule, ContainerFinding]],
-    writer: MessageWriter,
-    violations: list[Violation],
-    warnings: list[AdmissionWarning],
-) -> None:
-    """Add findings on containers to violations and warnings, each once: by the rule that is strictest."""
+    results: Iterable[tuple[Container, CompatibilityRule, ContainerFinding]], writer: MessageWriter
+) -> Iterator[Finding]:
+    """Yield a finding for each result on a container, each once: by the rule that is strictest."""
 
-    def effect(finding: tuple[Container, CompatibilityRule, ContainerFinding]) -> int:
-        _, rule, (result, _) = finding
+    def effect(of_rule: tuple[Container, CompatibilityRule, ContainerFinding]) -> int:
+        _, rule, (result, _) = of_rule
         action = rule.action if result.level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
         return _STRICTEST_FIRST.index(action)
 
     reported: set[tuple[Path, str]] = set()
-    for container, rule, (result, path) in sorted(findings, key=effect):
+    for container, rule, (result, path) in sorted(results, key=effect):
         reason = result.reason.en
-        if (path, reason) in reported:
-            continue
-        reported.add((path, reason))
-        found = writer.anywhere(container.name, result)
-        if result.level is Level.INCOMPATIBLE:
-            basis = Basis.POLICY if result.setting else Basis.FACT
-            at = field_path(path)
-            violations.append(Violation(rule.name, rule.action, at, *found, basis))
-        elif rule.action is not Action.DRYRUN:
-            warnings.append(AdmissionWarning(rule.name, *found))
+        if (path, reason) not in reported:
+            reported.add((path, reason))
+            if result.level is Level.INCOMPATIBLE or rule.action is not Action.DRYRUN:
+                yield writer.anywhere(rule, container, result, path)
 
 
 def report_on_any_node(
-    container: Container,
-    required: RuleRequirement,
-    writer: MessageWriter,
-    violations: list[Violation],
-    warnings: list[AdmissionWarning],
+    container: Container, required: RuleRequirement, writer: MessageWriter, findings: list[Finding]
 ) -> bool:
-    """Add what holds on every node to violations and warnings; return whether a requirement is unmet."""
+    """Add what holds on every node to the findings; return whether a requirement is unmet."""
     rule, requirements = required
     if requirements.declared and rule.declarations:
-        violations.append(writer.declared(rule, rule.declarations, container, requirements.declared))
+        findings.append(writer.declared(rule, rule.declarations, container, requirements.declared))
     results = check_on_any_node(rule.sharing, requirements)
     if not results and not requirements.problems:
         return False
     if rule.action is not Action.DRYRUN:
-        warnings += (
-            AdmissionWarning(rule.name, Line("{text}", text=problem)) for problem in requirements.problems
-        )
-        mild = (result for result in results if result.level < Level.INCOMPATIBLE)
-        warnings += (AdmissionWarning(rule.name, *writer.anywhere(container.name, each)) for each in mild)
-    unmet = [result for result in results if result.level is Level.INCOMPATIBLE]
-    path = field_path((*container.path, "image"))
-    violations += (
-        Violation(
-            rule.name,
-            rule.action,
-            path,
-            *writer.anywhere(container.name, each),
-            Basis.POLICY if each.setting else Basis.FACT,
-        )
-        for each in unmet
-    )
-    return bool(unmet)
+        findings += (notice(rule.name, Line("{text}", text=problem)) for problem in requirements.problems)
+    path = (*container.path, "image")
+    unmet = False
+    for result in results:
+        unmet |= result.level is Level.INCOMPATIBLE
+        if result.level is Level.INCOMPATIBLE or rule.action is not Action.DRYRUN:
+            findings.append(writer.anywhere(rule, container, result, path))
+    return unmet
 
 
 def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:

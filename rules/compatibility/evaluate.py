@@ -41,13 +41,12 @@ from rules.compatibility.result import (
 from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.bounded_cache import Budget
 from rules.text.i18n import Message
-from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -63,8 +62,7 @@ class CompatibilityResult(NamedTuple):
     notes: as in NodeSetResult.
     """
 
-    violations: tuple[Violation, ...] = ()
-    warnings: tuple[AdmissionWarning, ...] = ()
+    findings: tuple[Finding, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
     notes: tuple[Message, ...] = ()
@@ -86,18 +84,17 @@ def evaluate(
     those of a dry run, which say nothing, with all others.
     """
     writer = MessageWriter()
-    violations: list[Violation] = []
-    warnings: list[AdmissionWarning] = []
+    findings: list[Finding] = []
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
-    findings: list[tuple[Container, CompatibilityRule, ContainerFinding]] = []
+    results: list[tuple[Container, CompatibilityRule, ContainerFinding]] = []
     for container, each in required:
         names = inventory.dra.gpus_among(requested_resources(container))
         if not applies_to(each.rule, names):
             continue
-        faults = check_container(each.rule.sharing, each.requirements, container, pod)
-        findings += [(container, each.rule, finding) for finding in faults]
-        if each.rule.sharing.cuda and not report_on_any_node(container, each, writer, violations, warnings):
+        of_container = check_container(each.rule.sharing, each.requirements, container, pod)
+        results += [(container, each.rule, result) for result in of_container]
+        if each.rule.sharing.cuda and not report_on_any_node(container, each, writer, findings):
             containers.setdefault(each, []).append(container)
             requests.append((container.name, names))
     evaluator = node_evaluator(inventory, prospects)
@@ -106,20 +103,18 @@ def evaluate(
     if knows_nodes:
         amounts = counted_amounts(pod, containers, [name for _, names in requests for name in names])
         if excess := evaluator.excess(amounts):
-            findings += excess_findings(excess, pod, containers, evaluator)
-        findings += memory_findings(containers, evaluator)
+            results += excess_findings(excess, pod, containers, evaluator)
+        results += memory_findings(containers, evaluator)
         if excess or not selects_nodes(containers):
             amounts = ()
-    if findings:
-        report_findings(findings, writer, violations, warnings)
+    if results:
+        findings += report_findings(results, writer)
     if not knows_nodes:
-        return CompatibilityResult(tuple(violations), tuple(warnings))
+        return CompatibilityResult(tuple(findings))
     writer.containers = containers
     request = PodRequest(containers, requests, pod, pod.spec, writer, comparisons, amounts)
-    found = _on_nodes(request, evaluator)
-    if not (violations or warnings):
-        return found
-    return found._replace(violations=(*violations, *found.violations), warnings=(*warnings, *found.warnings))
+    result = _on_nodes(request, evaluator)
+    return result._replace(findings=(*findings, *result.findings)) if findings else result
 
 
 def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
@@ -135,12 +130,11 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     if coming and (result.none_fits or result.returning or result.untolerated or not nodes):
         requirement = of_pools(evaluator, required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
-    warnings = writer.doubts(result.doubts) if result.doubts else []
-    violations: list[Violation] = []
+    findings = writer.doubts(result.doubts) if result.doubts else []
     if result.untolerated:
-        _add(untolerated_nodes(asked, evaluator, request, result.untolerated), violations, warnings)
+        findings = [*untolerated_nodes(asked, evaluator, request, result.untolerated), *findings]
     elif not nodes or result.returning:
-        warnings += pending(asked, evaluator, request, result, found)
+        findings += pending(asked, evaluator, request, result, found)
     requirement = result.requirement
     possible, contradicted = unknown_pools(evaluator, required, found) if found else ([], [])
     if ways := coming or possible:
@@ -151,10 +145,10 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     if evaluator.autoscaled and requirement.clauses:
         types = instance_types(requirement)
         if contradicted and not (types or ways):
-            warnings.append(writer.no_way_in(required[0].rule, contradicted))
+            findings.append(writer.no_way_in(required[0].rule, contradicted))
         else:
             notes += (writer.ways_in(types, ways),)
-    fits = CompatibilityResult(tuple(violations), tuple(warnings), requirement, result.preference, notes)
+    fits = CompatibilityResult(tuple(findings), requirement, result.preference, notes)
     none_fits = result.none_fits or (None if nodes or returning else no_pool_fits(evaluator, required, found))
     if none_fits is None:
         return fits
@@ -227,21 +221,20 @@ def _without_node(
     required, rule = tuple(asked.containers), none_fits.required.rule
     says = none_fits.action is not Action.DRYRUN
     if any(each.level is Level.UNKNOWN for each in found):
-        warnings = [asked.writer.may_come(rule, found)] if says else []
+        findings = [asked.writer.may_come(rule, found)] if says else []
         requirement = other.requirement
         if not requirement.clauses:
             requirement = of_unknown(evaluator, required, found)
-        return other._replace(warnings=(*warnings, *other.warnings), requirement=requirement)
+        return other._replace(findings=(*findings, *other.findings), requirement=requirement)
     tainted = evaluator.prospects.results(
         required, asked.spec, asked.resources, asked.amounts, tolerated=False
     )
     if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
-        violations, warnings = [*other.violations], [*other.warnings]
-        _add(untolerated_pools(asked, evaluator, fitting), violations, warnings)
-        return other._replace(violations=tuple(violations), warnings=tuple(warnings))
-    path = field_path((*asked.containers[none_fits.required][0].path, "image"))
+        untolerated = untolerated_pools(asked, evaluator, fitting)
+        return other._replace(findings=(*untolerated, *other.findings))
+    path = asked.containers[none_fits.required][0].path
     none_fits = _with_exclusions(asked, evaluator, none_fits)
-    return other._replace(violations=(asked.writer.none_fits(none_fits, path, found),))
+    return other._replace(findings=(*other.findings, asked.writer.none_fits(none_fits, path, found)))
 
 
 def _with_exclusions(asked: PodRequest, evaluator: NodeEvaluator, none_fits: NoFittingNode) -> NoFittingNode:
@@ -257,17 +250,6 @@ def _with_exclusions(asked: PodRequest, evaluator: NodeEvaluator, none_fits: NoF
         offering &= evaluator.having(asked.amounts)[0]
     parts = excluding(evaluator.inventory, asked.spec, compatible & offering)
     return none_fits._replace(offering=offering, excluded_by=parts)
-
-
-def _add(
-    said: Violation | AdmissionWarning | None,
-    violations: list[Violation],
-    warnings: list[AdmissionWarning],
-) -> None:
-    if isinstance(said, Violation):
-        violations.append(said)
-    elif said is not None:
-        warnings.insert(0, said)
 
 
 def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None = None) -> bool:

@@ -16,12 +16,11 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.kube.pod import Container
-from rules.model.certainty import Certainty
 from rules.model.check_result import CheckResult, Level
-from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
+from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
 from rules.text.i18n import Joined, Language, Line, Message, width
-from rules.text.paths import field_path
+from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
@@ -141,36 +140,44 @@ class MessageWriter:
         self.node = ""
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
-    def anywhere(self, container: str, result: CheckResult) -> Wording:
-        """Return what is said of a result that holds on every node."""
+    def anywhere(
+        self, rule: CompatibilityRule, container: Container, result: CheckResult, path: Path
+    ) -> Finding:
+        """Return the finding of a result that holds on every node. path: of what causes it."""
         cause, origin = _IT.having(text=result.summary), result.origin
         if origin:
             cause = _WITH_ORIGIN.having(reason=cause, origin=origin)
         denied = result.level is Level.INCOMPATIBLE
         fixes = [result.remedy, *self._policy([result.setting] if denied and result.setting else [])]
-        return Wording(self._in(container, cause), self._joined(filter(None, fixes)), cause)
+        fix, reason = self._joined(filter(None, fixes)), self._in(container.name, cause)
+        if not denied:
+            return notice(rule.name, reason, fix, cause)
+        basis = Basis.POLICY if result.setting else Basis.FACT
+        return Finding(rule.name, rule.action, field_path(path), reason, fix, cause, basis, container.path)
 
     def declared(
         self, rule: CompatibilityRule, action: Action, container: Container, names: Sequence[str]
-    ) -> Violation:
+    ) -> Finding:
         """Return the violation that a container declares what is known of its image. names: where."""
         (first, *_) = names
-        path = field_path(("metadata", "annotations", first) if "/" in first else (*container.path, "env"))
+        of_pod = "/" in first
+        path = field_path(("metadata", "annotations", first) if of_pod else (*container.path, "env"))
         listed = Joined(", ", names)
         cause, fix = _DECLARED.having(names=listed), _REMOVE_DECLARATION.having(names=listed)
         fixes = self._joined([fix, *self._policy(["declarations"])])
         reason = self._in(container.name, cause)
-        return Violation(rule.name, action, path, reason, fixes, cause)
+        at = () if of_pod else container.path
+        return Finding(rule.name, action, path, reason, fixes, cause, Basis.POLICY, at)
 
     def no_candidates(
         self, rule: CompatibilityRule, container: str, why: Message, resources: Sequence[str], **facts: object
-    ) -> AdmissionWarning:
-        """Return the warning that no node is a candidate. why: one of those above; facts: others of it."""
+    ) -> Finding:
+        """Return the notice that no node is a candidate. why: one of those above; facts: others of it."""
         rest = [_MORE.having(count=len(resources) - _ROWS)] if len(resources) > _ROWS else []
         names = Joined(", ", [*resources[:_ROWS], *rest])
         cause = _NO_CANDIDATES.having(why=why.having(resources=names, **facts))
         fix = _FIX_OF.get(why, _CHECK_RESOURCES).having(**facts)
-        return AdmissionWarning(rule.name, self._in(container, cause), fix, cause, Certainty.UNKNOWN)
+        return _of_unknown(rule, self._in(container, cause), fix, cause)
 
     def _in(self, container: str, cause: Message) -> Message:
         return _IN_CONTAINER.having(container=container, cause=cause)
@@ -179,8 +186,8 @@ class MessageWriter:
         """Return the parts of a pod's spec that exclude nodes; found: as of `excluding`."""
         return Joined(", ", self._first(f"{field} {value}".rstrip() for field, value in found))
 
-    def doubts(self, classes: Sequence[NodeClassResult]) -> list[AdmissionWarning]:
-        """Return a warning for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
+    def doubts(self, classes: Sequence[NodeClassResult]) -> list[Finding]:
+        """Return a notice for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
         level = min(each.level for each in classes)
         found = _results_of([each for each in classes if each.level is level], level)
         nodes: dict[tuple[RuleRequirement, Message, Message], list[NodeClassResult]] = {}
@@ -192,24 +199,23 @@ class MessageWriter:
                 members = nodes.setdefault(key, [])
                 if not members or members[-1] is not each:
                     members.append(each)
-        warnings = []
+        notices = []
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
             cause = _IT.having(text=summary) if known else _UNDETERMINED.having(reason=summary)
             fix = _IT.having(text=remedy) if remedy else Message() if known else _LABEL_NODES
             named, kinds = self._named([required]), self._joined(self._kinds(members))
             reason = _ON_NODES.having(containers=named, cause=cause, nodes=kinds)
-            certainty = Certainty.LIKELY if known else Certainty.UNKNOWN
-            warnings.append(AdmissionWarning(required.rule.name, reason, fix, cause, certainty))
-        return warnings
+            notices.append(notice(required.rule.name, reason, fix, cause)._replace(lacks_fact=not known))
+        return notices
 
-    def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> AdmissionWarning:
-        """Return the warning that only nodes that are not ready may be compatible."""
+    def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> Finding:
+        """Return the notice that only nodes that are not ready may be compatible."""
         may = [each for each in classes if each.level is not Level.INCOMPATIBLE]
         containers = self._named([required for required, _ in may[0].results])
         cause, nodes = _RETURNING, self._joined(self._kinds(may))
         reason = _ON_NODES.having(containers=containers, cause=cause, nodes=nodes)
-        return AdmissionWarning(rule.name, reason, _WAIT, cause, Certainty.UNKNOWN)
+        return _of_unknown(rule, reason, _WAIT, cause)
 
     def coming(self, prospects: Sequence[ProspectResult]) -> Message:
         """Return the note that an autoscaler may add a compatible node."""
@@ -223,36 +229,47 @@ class MessageWriter:
             return _NO_WAY_IN
         return _WAYS_IN.having(ways=Joined(", ", ways))
 
-    def no_way_in(self, rule: CompatibilityRule, pools: Sequence[ProspectResult]) -> AdmissionWarning:
-        """Return the warning that node affinity keeps out pools whose nodes may be compatible."""
+    def no_way_in(self, rule: CompatibilityRule, pools: Sequence[ProspectResult]) -> Finding:
+        """Return the notice that node affinity keeps out pools whose nodes may be compatible."""
         names = Joined(", ", self._first(dict.fromkeys(map(self._pool, pools))))
         cause = _CONTRADICTED.having(pools=names)
         reason = _COLON.having(about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, _STATE_FACTS, cause, Certainty.UNKNOWN)
+        return _of_unknown(rule, reason, _STATE_FACTS, cause)
 
     def untolerated(
-        self, required: Sequence[RuleRequirement], nodes: Iterable[NodeClassResult], taints: UntoleratedTaints
-    ) -> Wording:
-        """Return what is said of a pod that does not tolerate the taints of the compatible nodes."""
-        return self._untolerated(required, self._joined(self._kinds(nodes)), taints)
+        self,
+        rule: CompatibilityRule,
+        required: Sequence[RuleRequirement],
+        nodes: Iterable[NodeClassResult],
+        taints: UntoleratedTaints,
+    ) -> Finding:
+        """Return the notice that a pod does not tolerate the taints of the compatible nodes."""
+        return self._untolerated(rule, required, self._joined(self._kinds(nodes)), taints)
 
-    def untolerated_pools(self, prospects: Sequence[ProspectResult], taints: UntoleratedTaints) -> Wording:
-        """Return what is said of a pod that does not tolerate new nodes that may be compatible."""
+    def untolerated_pools(
+        self, rule: CompatibilityRule, prospects: Sequence[ProspectResult], taints: UntoleratedTaints
+    ) -> Finding:
+        """Return the notice that a pod does not tolerate new nodes that may be compatible."""
         pools = Joined(", ", self._first(dict.fromkeys(map(self._pool, prospects))))
-        return self._untolerated([required for required, _ in prospects[0].nodes.results], pools, taints)
+        required = [required for required, _ in prospects[0].nodes.results]
+        return self._untolerated(rule, required, pools, taints)
 
     def _untolerated(
-        self, required: Sequence[RuleRequirement], nodes: Message, taints: UntoleratedTaints
-    ) -> Wording:
+        self,
+        rule: CompatibilityRule,
+        required: Sequence[RuleRequirement],
+        nodes: Message,
+        taints: UntoleratedTaints,
+    ) -> Finding:
         shown = Joined(", ", self._first(dict.fromkeys(map(str, taints.all))))
         cause = _UNTOLERATED.having(taints=shown)
         reason = _ON_NODES.having(containers=self._named(required), cause=cause, nodes=nodes)
         words = _TOLERATE_OR_ENABLE if taints.covered else _TOLERATE
         fix = words.having(tolerations=Joined(", ", self._first(taints.tolerations)), rule=taints.rule)
-        return Wording(reason, fix, cause)
+        return notice(rule.name, reason, fix, cause)
 
-    def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> AdmissionWarning:
-        """Return the warning that no node is compatible, but one that an autoscaler adds may be."""
+    def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> Finding:
+        """Return the notice that no node is compatible, but one that an autoscaler adds may be."""
         unknown = [each for each in prospects if each.level is Level.UNKNOWN]
         missing = dict.fromkeys(
             result.reason for each in unknown for result in each.nodes.checks if result.level is Level.UNKNOWN
@@ -261,35 +278,36 @@ class MessageWriter:
         cause = _MAY_COME.having(pools=pools, missing=self._joined(self._first(missing)))
         containers = self._named([required for required, _ in unknown[0].nodes.results])
         reason = _COLON.having(about=containers, what=cause)
-        return AdmissionWarning(rule.name, reason, _STATE_FACTS, cause, Certainty.UNKNOWN)
+        return _of_unknown(rule, reason, _STATE_FACTS, cause)
 
-    def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Message) -> AdmissionWarning:
-        """Return the warning that the devices of a claim were not checked."""
+    def claim_unchecked(self, rule: CompatibilityRule, claim: str, why: Message) -> Finding:
+        """Return the notice that the devices of a claim were not checked."""
         cause = _CLAIM_UNCHECKED.having(claim=claim, why=why)
         reason = _COLON.having(about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, cause=cause, certainty=Certainty.UNKNOWN)
+        return _of_unknown(rule, reason, Message(), cause)
 
-    def selector_fails(self, rule: CompatibilityRule, claim: str, driver: str, why: str) -> AdmissionWarning:
-        """Return the warning that a selector of a claim fails on devices of a driver. why: the error."""
+    def selector_fails(self, rule: CompatibilityRule, claim: str, driver: str, why: str) -> Finding:
+        """Return the notice that a selector of a claim fails on devices of a driver. why: the error."""
         cause = _SELECTOR_FAILS.having(claim=claim, driver=driver, why=why)
         reason = _COLON.having(about=self._all(), what=cause)
-        return AdmissionWarning(rule.name, reason, _GUARD, cause)
+        return notice(rule.name, reason, _GUARD, cause)
 
     def claim_too_wide(
         self, rule: CompatibilityRule, claim: str, classes: Sequence[NodeClassResult], selector: str
-    ) -> AdmissionWarning:
-        """Return the warning that a claim may be given devices that are not compatible. selector: CEL."""
+    ) -> Finding:
+        """Return the notice that a claim may be given devices that are not compatible. selector: CEL."""
         pairs = _distinct(_results_of(classes, Level.INCOMPATIBLE))
         reasons = dict.fromkeys(result.summary for found in pairs for _, result in found)
         cause = _CLAIM_TOO_WIDE.having(claim=claim, reasons=self._joined(self._first(reasons)))
         nodes = self._joined(self._kinds(classes))
         reason = _ON_NODES.having(containers=self._all(), cause=cause, nodes=nodes)
-        return AdmissionWarning(rule.name, reason, self._selected(selector), cause)
+        return notice(rule.name, reason, self._selected(selector), cause)
 
-    def no_device(self, found: NoFittingNode, path: str, claim: str, selector: str) -> Violation:
+    def no_device(self, found: NoFittingNode, container: Path, claim: str, selector: str) -> Finding:
         """Return the violation that no device which a claim may be given is compatible. selector: CEL."""
         head = _NO_DEVICE.having(containers=self._all(), claim=claim)
-        return self._violation(found, path, head, fixes=[self._selected(selector)] if selector else [])
+        path, fixes = field_path((*container, "resources", "claims")), [self._selected(selector)]
+        return self._violation(found, head, fixes=fixes)._replace(path=path, container=container)
 
     def _all(self) -> Message:
         return self._named(list(self.containers))
@@ -300,12 +318,13 @@ class MessageWriter:
     def none_fits(
         self,
         found: NoFittingNode,
-        path: str,
+        container: Path,
         prospects: Sequence[ProspectResult] = (),
-    ) -> Violation:
+    ) -> Finding:
         """Return the violation that no node is compatible: reasons, fixes, and for a denial a table of nodes.
 
-        prospects: the nodes that may be added, of which none is compatible either.
+        container: the path of the first one. prospects: the nodes that may be added, of which none is
+        compatible either.
         A warning is one line, because API servers drop one with line breaks.
         """
         count = sum(each.nodes for each in found.classes)
@@ -314,16 +333,16 @@ class MessageWriter:
             node=self.node,
             count=count,
         )
-        return self._violation(found, path, head, prospects)
+        path = field_path((*container, "image"))
+        return self._violation(found, head, prospects)._replace(path=path, container=container)
 
     def _violation(
         self,
         found: NoFittingNode,
-        path: str,
         head: Message,
         prospects: Sequence[ProspectResult] = (),
         fixes: Sequence[Message] = (),
-    ) -> Violation:
+    ) -> Finding:
         """Return a violation with its causes, a table, and fixes; fixes: those that come first."""
         unmet = unmet_requirements(found.classes)
         results = _results_of(found.classes, Level.INCOMPATIBLE, unmet)
@@ -338,13 +357,13 @@ class MessageWriter:
             rows += self._first([self._row_of(each) for each in prospects])
             table = Joined("\n    ", rows) if rows else table
         settings = _settings(results)
-        every = [*fixes, *self._remedies(results), *self._excluded(found)]
+        every = [*filter(None, fixes), *self._remedies(results), *self._excluded(found)]
         if found.action is not Action.WARN:
             every += self._policy(settings)
         fix = _FIXES.having(fixes=self._joined(every)) if every else Message()
         basis = Basis.POLICY if settings else Basis.FACT
         rule = found.required.rule
-        return Violation(rule.name, found.action, path, reason, fix, cause, basis, table=table)
+        return Finding(rule.name, found.action, "", reason, fix, cause, basis, table=table)
 
     def with_policy(self, fix: Message, setting: str) -> Message:
         """Return a fix with that of a violation that a setting of the rule causes."""
@@ -441,6 +460,11 @@ class MessageWriter:
     def _joined(self, texts: Iterable[_Words]) -> Message:
         items = [*texts]
         return _IT.having(text=Joined("; ", items)) if items else Message()
+
+
+def _of_unknown(rule: CompatibilityRule, reason: Message, fix: Message, cause: Message) -> Finding:
+    """Return a notice that follows from a missing fact."""
+    return notice(rule.name, reason, fix, cause)._replace(lacks_fact=True)
 
 
 def _results_of(

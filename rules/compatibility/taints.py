@@ -23,7 +23,7 @@ from rules.compatibility.report import (
 from rules.compatibility.result import NodeSetResult, UntoleratedTaints
 from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
-from rules.model.decision import AdmissionWarning, Basis, Violation, Wording
+from rules.model.finding import Basis, Finding
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.gpu_resources import gpu_resource
 from rules.nodes.inventory import Inventory
@@ -38,25 +38,29 @@ _SETTING = "checks.taints"
 
 def untolerated_nodes(
     asked: PodRequest, evaluator: NodeEvaluator, request: EvaluationRequest, nodes: int
-) -> Violation | AdmissionWarning | None:
-    """Return what is said of a pod that does not tolerate the compatible ones of some nodes."""
-    if (found := _strictest(asked, evaluator)) is None:
-        return None
+) -> list[Finding]:
+    """Return the finding that a pod does not tolerate the compatible ones of some nodes."""
+    if (strictest := _strictest(asked, evaluator)) is None:
+        return []
+    rule, level = strictest
     classes = evaluator.class_results(request.required, nodes)
     compatible = [each for each in classes if each.level is not Level.INCOMPATIBLE]
     members = sum(each.members for each in compatible)
     taints = _untolerated(asked, evaluator.inventory.taint_sets(members))
-    return _said(asked, *found, asked.writer.untolerated(request.required, compatible, taints))
+    finding = asked.writer.untolerated(rule, request.required, compatible, taints)
+    return [_at_level(asked, rule, level, finding)]
 
 
 def untolerated_pools(
     asked: PodRequest, evaluator: NodeEvaluator, prospects: Sequence[ProspectResult]
-) -> Violation | AdmissionWarning | None:
-    """Return what is said of a pod that does not tolerate new nodes that may be compatible."""
-    if (found := _strictest(asked, evaluator)) is None:
-        return None
+) -> list[Finding]:
+    """Return the finding that a pod does not tolerate new nodes that may be compatible."""
+    if (strictest := _strictest(asked, evaluator)) is None:
+        return []
+    rule, level = strictest
     taints = _untolerated(asked, [each.pool.taints for each in prospects])
-    return _said(asked, *found, asked.writer.untolerated_pools(prospects, taints))
+    finding = asked.writer.untolerated_pools(rule, prospects, taints)
+    return [_at_level(asked, rule, level, finding)]
 
 
 def _strictest(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[CompatibilityRule, Level] | None:
@@ -78,14 +82,13 @@ def _strictest(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[Compatibili
     return rule, level
 
 
-def _said(
-    asked: PodRequest, rule: CompatibilityRule, level: Level, said: Wording
-) -> Violation | AdmissionWarning:
+def _at_level(asked: PodRequest, rule: CompatibilityRule, level: Level, notice: Finding) -> Finding:
+    """Return a notice, or the violation that it is if the rule says so."""
     if level is not Level.INCOMPATIBLE:
-        return AdmissionWarning(rule.name, *said)
+        return notice
     path = field_path((*asked.pod.containers[0].path[:-2], "tolerations"))
-    said = said._replace(fix=asked.writer.with_policy(said.fix, _SETTING))
-    return Violation(rule.name, rule.action, path, *said, Basis.POLICY)
+    fix = asked.writer.with_policy(notice.fix, _SETTING)
+    return notice._replace(action=rule.action, path=path, fix=fix, basis=Basis.POLICY)
 
 
 def _untolerated(asked: PodRequest, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:
@@ -114,7 +117,7 @@ def pending(
     request: EvaluationRequest,
     result: NodeSetResult,
     found: Sequence[ProspectResult],
-) -> list[AdmissionWarning]:
+) -> list[Finding]:
     """Return why a pod stays Pending for now, unless all rules are dry runs."""
     reporting = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
     if (first := next(reporting, None)) is None:
@@ -131,7 +134,7 @@ def pending(
 
 def _no_candidates(
     asked: PodRequest, evaluator: NodeEvaluator, rule: CompatibilityRule, returning: int
-) -> AdmissionWarning:
+) -> Finding:
     """Return why no node is a candidate. returning: those that may be one again."""
     requests, writer = asked.requests, asked.writer
     if returning:
@@ -140,9 +143,9 @@ def _no_candidates(
         why = TOO_FEW_NOW if returning & offering else NOT_READY
         if offering & ~evaluator.having(asked.amounts)[0]:
             names = tuple(_with_amounts(names, asked, evaluator))
-        warning = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
+        notice = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
         classes = evaluator.inventory.classes(returning, rule.sharing.labels)
-        return _with_cause(warning, [each.capabilities for each in classes])
+        return _with_cause(notice, [each.capabilities for each in classes])
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
@@ -171,8 +174,8 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     names: tuple[str, ...],
     *,
     similar: str,
-) -> AdmissionWarning:
-    """Return the warning that no node offers any of a container's resources. similar: one that some do."""
+) -> Finding:
+    """Return the notice that no node offers any of a container's resources. similar: one that some do."""
     whole = dict.fromkeys(found.shares for found in map(gpu_resource, names[:COMPARED]) if found)
     if [*filter(None, whole)]:
         return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=next(filter(None, whole)))
@@ -184,12 +187,12 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     return writer.no_candidates(rule, container, NOT_OFFERED, names)
 
 
-def _with_cause(warning: AdmissionWarning, nodes: Iterable[NodeCapabilities]) -> AdmissionWarning:
-    """Return a warning with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
+def _with_cause(notice: Finding, nodes: Iterable[NodeCapabilities]) -> Finding:
+    """Return a notice with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
     found = [unsupported_gpu(each) for each in nodes]
     first = found[0]
     return (
-        warning if first is None or None in found else warning._replace(fix=Line("{text}", text=first.reason))
+        notice if first is None or None in found else notice._replace(fix=Line("{text}", text=first.reason))
     )
 
 

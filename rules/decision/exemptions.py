@@ -8,11 +8,11 @@ effect is capped here, and nowhere else.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from rules.decision import messages
-from rules.model.decision import CAP_ANNOTATION, AdmissionWarning, Decision, Effect, Violation
+from rules.model.decision import CAP_ANNOTATION, Decision, Effect
+from rules.model.finding import Finding
 from rules.model.rule import Action, Exemption, ImageCatalogRule, NodeProfile, Rule, mildest
 from rules.text.glob import glob
 from rules.text.i18n import Message
@@ -75,13 +75,13 @@ class PodExemptions:
                 return exemption
         return None
 
-    def expired(self, rules: Iterable[str]) -> list[AdmissionWarning]:
-        """Return a warning for each expired exemption from one of the rules that covers the pod."""
+    def expired(self, rules: Iterable[str]) -> list[Finding]:
+        """Return a notice for each expired exemption from one of the rules that covers the pod."""
         return [
-            messages.expired(rule, found.name, found.until)
+            messages.expired(rule, exemption.name, exemption.until)
             for rule in rules
-            for found in self._by_rule.get(rule, ())
-            if self._now >= found.expires and self._covers(found)
+            for exemption in self._by_rule.get(rule, ())
+            if self._now >= exemption.expires and self._covers(exemption)
         ]
 
     def _covers(self, exemption: Exemption) -> bool:
@@ -106,18 +106,16 @@ _AFFINITY: Final = "node-affinity"
 _CHANGES: Final = {"injected": "would-inject", "defaulted": "would-default"}
 
 
-def warning_lines(
-    violations: Iterable[Violation], warnings: Iterable[AdmissionWarning] = ()
-) -> tuple[Message, ...]:
-    """Return the lines of the violations that only warn, and of warnings, each once."""
-    mild = [each.warning for each in violations if each.action is Action.WARN]
-    return tuple(map(messages.WarningLine, dict.fromkeys([*mild, *warnings])))
+def warning_lines(findings: Iterable[Finding]) -> tuple[Message, ...]:
+    """Return the lines of the findings that only warn, each once."""
+    mild = [finding for finding in findings if finding.action is Action.WARN]
+    return tuple(dict.fromkeys(map(messages.WarningLine, mild)))
 
 
 def permitted(decision: Decision) -> Decision:
     """Return a decision that warns of what it denied."""
     violations = tuple(
-        replace(each, action=mildest(each.action, Action.WARN)) for each in decision.violations
+        violation._replace(action=mildest(violation.action, Action.WARN)) for violation in decision.violations
     )
     warnings = dict.fromkeys((*warning_lines(violations), *decision.warning_lines))
     return decision._replace(
@@ -135,8 +133,8 @@ def capped(decision: Decision, cap: Action, *, mutating: bool) -> Decision:
         return decision._replace(patch=()) if decision.patch and not decision.allowed else decision
     withheld, audit = None, {**decision.audit}
     violations = tuple(
-        replace(each, action=mildest(each.action, cap), rule_action=each.action)
-        for each in decision.violations
+        violation._replace(action=mildest(violation.action, cap), rule_action=violation.action)
+        for violation in decision.violations
     )
     if not decision.allowed:
         withheld, decision = Effect.DENY, permitted(decision)

@@ -21,7 +21,7 @@ from rules.decision.recorder import Change
 from rules.kube.image_reference import parse_image
 from rules.kube.pod import Container, Literals, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.decision import AdmissionWarning
+from rules.model.finding import Finding
 from rules.model.match import MatchPart
 from rules.model.rule import (
     PLACEHOLDER,
@@ -105,17 +105,15 @@ def _apply(rule: InjectionRule, edits: Sequence[Edit]) -> list[Change]:
     return [change for change, _ in edits]
 
 
-def hidden_sources(
-    rule: InjectionRule, container: Container, done: Collection[Change]
-) -> list[AdmissionWarning]:
-    """Return warnings for injected variables that `envFrom` may hold under the same name, unseen.
+def hidden_sources(rule: InjectionRule, container: Container, done: Collection[Change]) -> list[Finding]:
+    """Return notices for injected variables that `envFrom` may hold under the same name, unseen.
 
     done: what `inject` returned.
     """
-    warnings: list[AdmissionWarning] = []
+    notices: list[Finding] = []
     given = container.env_from if rule.inject.env else []
     if not given:
-        return warnings
+        return notices
     sources = [source for source in given[:_MOST_SOURCES] if isinstance(source, dict)]
     for name in [name for name, _ in rule.inject.env if _variable(container, name) in done]:
         for source in sources:
@@ -125,8 +123,8 @@ def hidden_sources(
                     for kind, body in source.items()
                     if isinstance(body, dict)
                 )
-                warnings.append(messages.env_from(rule.name, container.name, name, reference))
-    return warnings
+                notices.append(messages.env_from(rule.name, container, name, reference))
+    return notices
 
 
 def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:

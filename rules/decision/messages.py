@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
-from rules.model.decision import AdmissionWarning, Violation, Wording, with_fix
+from rules.kube.pod import Container
+from rules.model.finding import Finding, notice, with_fix
 from rules.text.i18n import Joined, Language, Line, Message
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -118,19 +119,20 @@ _NUMBERED: Final = Message("{number}. {violation}")
 _OF_RULE: Final = Message("{line} [rule {rule}]")
 
 
-def violation(
-    words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None = None
-) -> Wording:
-    """Return what is said of a violation. facts: container and path, and what the words name.
+def worded(
+    violation: Finding, words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None
+) -> Finding:
+    """Return a violation with its reason, fix and cause.
 
-    fix: instead of that of the words.
+    facts: the container's name, and what the words name. description: of the rule. fix: instead of that of
+    the words.
     """
     expected: Message = words.expected.having(**facts)
     if description:
         expected = _WITH_DESCRIPTION.having(expected=expected, description=description)
     cause = _VIOLATION.having(found=words.found.having(**facts), expected=expected)
-    reason = _AT_PATH.having(container=facts["container"], path=facts["path"], cause=cause)
-    return Wording(reason, (fix or words.fix).having(**facts), cause)
+    reason = _AT_PATH.having(container=facts["container"], path=violation.path, cause=cause)
+    return violation._replace(reason=reason, fix=(fix or words.fix).having(**facts), cause=cause)
 
 
 def invalid(variables: Sequence[str]) -> Words:
@@ -138,53 +140,52 @@ def invalid(variables: Sequence[str]) -> Words:
     return INVALID if "value" in variables else INVALID_OTHERS
 
 
-def evaluation_error(words: Message, rule: str, facts: Mapping[str, Any]) -> AdmissionWarning:
-    """Return the warning that an expression of a rule could not be evaluated. facts: also the container."""
-    return _of_container(rule, words, _FIX_RULE, facts)
+def evaluation_error(words: Message, rule: str, container: Container, **facts: object) -> Finding:
+    """Return the notice that an expression of a rule could not be evaluated. facts: those of the words."""
+    return _of_container(rule, container, words.having(**facts), _FIX_RULE)
 
 
-def expired(rule: str, exemption: str, until: str) -> AdmissionWarning:
-    """Return the warning that an exemption from a violated rule has expired."""
-    return AdmissionWarning(rule, EXPIRED.having(exemption=exemption, until=until), _RENEW)
+def expired(rule: str, exemption: str, until: str) -> Finding:
+    """Return the notice that an exemption from a violated rule has expired."""
+    return notice(rule, EXPIRED.having(exemption=exemption, until=until), _RENEW)
 
 
-def old_affinity(rule: str) -> AdmissionWarning:
-    """Return the warning that the node affinity of a pod does not suit its new image."""
-    return AdmissionWarning(rule, _OLD_AFFINITY, _CREATE_AGAIN)
+def old_affinity(rule: str) -> Finding:
+    """Return the notice that the node affinity of a pod does not suit its new image."""
+    return notice(rule, _OLD_AFFINITY, _CREATE_AGAIN)
 
 
-def env_from(rule: str, container: str, name: str, source: str) -> AdmissionWarning:
-    """Return the warning that an injected variable takes precedence over one from `envFrom`."""
-    return _of_container(
-        rule, ENV_FROM, _LIST_IN_ENV, {"container": container, "name": name, "source": source}
-    )
+def env_from(rule: str, container: Container, name: str, source: str) -> Finding:
+    """Return the notice that an injected variable takes precedence over one from `envFrom`."""
+    cause = ENV_FROM.having(name=name, source=source)
+    return _of_container(rule, container, cause, _LIST_IN_ENV.having(name=name))
 
 
-def _of_container(rule: str, words: Message, fix: Message, facts: Mapping[str, Any]) -> AdmissionWarning:
-    cause = words.having(**facts)
-    reason = _IN_CONTAINER.having(container=facts["container"], cause=cause)
-    return AdmissionWarning(rule, reason, fix.having(**facts), cause)
+def _of_container(rule: str, container: Container, cause: Message, fix: Message) -> Finding:
+    reason = _IN_CONTAINER.having(container=container.name, cause=cause)
+    return notice(rule, reason, fix, cause)._replace(container=container.path)
 
 
 class WarningLine(Message):
-    """A warning as one line: reason, fix, rule. Of a long one the end of the reason is cut.
+    """A finding as one line: reason, table, fix, rule. Of a long one the end of the reason is cut.
 
     The fix is cut, too, if it leaves no room for the beginning of the reason.
     """
 
-    def __new__(cls, warning: AdmissionWarning) -> Self:
+    def __new__(cls, finding: Finding) -> Self:
         """Return the line."""
-        return tuple.__new__(cls, ("", {"warning": warning}))
+        reason = Joined(" ", (finding.reason, finding.table)) if finding.table else finding.reason
+        return tuple.__new__(cls, ("", {"rule": finding.rule, "reason": reason, "fix": finding.fix}))
 
     def __bool__(self) -> bool:
         return True
 
     def _formatted(self, language: Language) -> str:
-        warning: AdmissionWarning = self[1]["warning"]
+        rule, message, fix = self[1].values()
         nothing = Message()
-        rule, fix = _of_rule(nothing, warning.rule), with_fix(nothing, warning.fix)
-        end, advice = rule.in_language(language), fix.in_language(language)
-        reason = " ".join(warning.reason.in_language(language).split())
+        end = _of_rule(nothing, rule).in_language(language)
+        advice = with_fix(nothing, fix).in_language(language)
+        reason = " ".join(message.in_language(language).split())
         room = WARNING_LENGTH - len(_PREFIX) - len(end)
         advice = _cut(advice, room - min(len(reason), _REASON_LENGTH))
         return (_PREFIX + _cut(reason, room - len(advice)) + advice + end)[:WARNING_LENGTH]
@@ -194,7 +195,7 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)] + _ELLIPSIS
 
 
-def denial(kind: str, violations: Sequence[Violation]) -> Message:
+def denial(kind: str, violations: Sequence[Finding]) -> Message:
     """Return the message of a denial: the first violation in the first line, then each on a line."""
     first, *others = map(_item, violations)
     if not others:
@@ -204,7 +205,7 @@ def denial(kind: str, violations: Sequence[Violation]) -> Message:
     return Joined("\n  ", (head, *numbered))
 
 
-def _item(violation: Violation) -> Message:
+def _item(violation: Finding) -> Message:
     """Return a violation with its rule; fix and rule end the first line."""
     line = _of_rule(with_fix(violation.reason, violation.fix), violation.rule)
     return Joined("\n    ", (line, violation.table)) if violation.table else line

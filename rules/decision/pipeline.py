@@ -33,10 +33,10 @@ from rules.model.decision import (
     NO_NODES,
     UNKNOWN_CUDA,
     AdmissionRequest,
-    AdmissionWarning,
     Decision,
     NotChecked,
 )
+from rules.model.finding import Finding
 from rules.model.rule import (
     Action,
     CompatibilityRule,
@@ -235,11 +235,11 @@ class Pipeline:
         return self._decision(patch=False)
 
     def compatibility(self, names: Collection[str]) -> bool:
-        """Check the compatibility of some containers; return whether there is a violation or a warning."""
+        """Check the compatibility of some containers; return whether there is a finding."""
         pod = self._pod
         self._check_compatibility([container for container in pod.users if container.name in names])
         self._check_claims([container for container in pod.claimers if container.name in names])
-        return bool(self._record.violations or self._record.warnings)
+        return bool(self._record.findings)
 
     def debug(self, before: Mapping[str, Any]) -> Decision:
         """Give new ephemeral containers the variables of the container that they target."""
@@ -346,7 +346,7 @@ class Pipeline:
             comparisons=self._shared.comparisons,
         )
         record = self._record
-        record.add_findings(result.violations, result.warnings)
+        record.findings += result.findings
         record.notes = result.notes
         if self._shared.observer:
             self._shared.observer.complete(record)
@@ -359,8 +359,7 @@ class Pipeline:
             spec = self._pod.spec
             if not spec.get("nodeName") and inject(spec, result.requirement) is not None:
                 (_, first), *_ = required
-                warning = messages.old_affinity(first.rule.name)
-                record.add_findings((), (warning,))
+                record.findings.append(messages.old_affinity(first.rule.name))
 
     def _required(
         self, container: Container, names: tuple[str, ...]
@@ -393,14 +392,13 @@ class Pipeline:
             used = used_claims(container.raw, claims)
             required = self._required(container, resources_of(used, resources))
             uses += (ClaimUse(*each, used) for each in required if each[1].rule.sharing.cuda)
-        result = evaluate_claims(
+        self._record.findings += evaluate_claims(
             uses,
             self._pod,
             self._inventory,
             policy.prospects,
             allowance=self._shared.allowance,
         )
-        self._record.add_findings(result.violations, result.warnings)
 
     def _injection_rules(self, container: Container) -> list[InjectionRule]:
         rules = self._policy.plan_for(container.names).injections
@@ -409,7 +407,7 @@ class Pipeline:
     def _matching(
         self, rules: Collection[R], container: Container, words: Message, *, applies_on_error: bool
     ) -> list[R]:
-        """Return the rules that match a container. words: of the warning for a condition that fails."""
+        """Return the rules that match a container. words: of the notice on a condition that fails."""
         found: list[R] = []
         if not rules:
             return found
@@ -425,9 +423,8 @@ class Pipeline:
             if exemptions and (obstacle is None or failed) and (exemption := exemptions.of(rule.name)):
                 obstacle, failed = exemption, None
             if failed:
-                facts = {"container": container.name, "error": str(failed)}
-                warning = messages.evaluation_error(words, rule.name, facts)
-                record.add_findings((), (warning,), container)
+                notice = messages.evaluation_error(words, rule.name, container, error=str(failed))
+                record.findings.append(notice)
                 if applies_on_error:
                     obstacle = None
             matches.append((rule, container, obstacle))
@@ -445,29 +442,28 @@ class Pipeline:
         given = [container for container in containers if "envFrom" in container.raw]
         injected = set(changes) if given else frozenset[Change]()
         for container in given:
-            if hidden := injection_stage.hidden_sources(rule, container, injected):
-                self._record.add_findings((), hidden, container)
+            self._record.findings += injection_stage.hidden_sources(rule, container, injected)
         return True
 
     def _validate(self, container: Container, rules: Iterable[ResourceRule]) -> None:
         inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
-        violations, warnings = resource_stage.validate(rules, inputs, lambda: inventory.resources)
-        if violations or warnings:
-            self._record.add_findings(violations, warnings, container)
+        self._record.findings += resource_stage.validate(rules, inputs, lambda: inventory.resources)
 
     def _decision(self, *, patch: bool) -> Decision:
         record = self._record
-        violations, rules = tuple(record.violations), record.rules
+        rules = record.rules
         cuda_sources, declared = record.image_facts()
-        notices: tuple[AdmissionWarning, ...] = ()
+        violations: tuple[Finding, ...] = ()
+        notices: tuple[Finding, ...] = ()
         warnings: tuple[Message, ...] = ()
-        if violations or record.warnings:
-            expired: list[AdmissionWarning] = []
+        if record.findings:
+            violations = tuple([finding for finding in record.findings if finding.basis])
+            others = [finding for finding in record.findings if not finding.basis]
             if self._exemptions:
-                expired = self._exemptions.expired([found.rule for found in violations])
-            notices = tuple(dict.fromkeys([*[warning for warning, _ in record.warnings], *expired]))
-            warnings = warning_lines(violations, notices)
-        audit = record.audit(rules, declared, self._exemptions.taken if self._exemptions else {})
+                others += self._exemptions.expired([violation.rule for violation in violations])
+            notices = tuple(dict.fromkeys(others))
+            warnings = warning_lines((*violations, *notices))
+        audit = record.audit(rules, violations, declared, self._exemptions.taken if self._exemptions else {})
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
         if lines := [
             f"{path}: {reason.en}"
@@ -475,7 +471,7 @@ class Pipeline:
             if reason is not NO_NODES and reason is not UNKNOWN_CUDA
         ]:
             audit["not-checked"] = "; ".join(lines)
-        denying = [found for found in violations if found.action is Action.DENY]
+        denying = [violation for violation in violations if violation.action is Action.DENY]
         return Decision(
             allowed=not denying,
             denial=messages.denial(self._request.kind, denying) if denying else Message(),

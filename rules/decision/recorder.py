@@ -1,4 +1,4 @@
-"""The record of what happens to a pod: rules that match, changes, requirements, violations, warnings.
+"""The record of what happens to a pod: rules that match, changes, requirements, findings.
 
 The stages append events; nothing is read from texts. The rules and audit annotations of a decision and the
 explanation are views of the events.
@@ -12,7 +12,7 @@ from typing import TypeAlias
 from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.kube.pod import Container, Pod
-from rules.model.decision import AdmissionWarning, Violation, audit_list
+from rules.model.finding import Finding, audit_list
 from rules.model.match import Unmet
 from rules.model.rule import (
     Action,
@@ -42,20 +42,19 @@ class Record:
 
     matches: each rule that came up for a container, and what keeps it from applying; it may come up again.
     defaults, injections: by resource rules and by injection rules. affinity: the containers for which node
-    affinity was injected. requirements: of containers on their node. warnings: each with the container that
-    it is about, if it is about one. notes: as in a Decision.
+    affinity was injected. requirements: of containers on their node. findings: violations and notices. notes:
+    as in a Decision.
     """
 
     __slots__ = (
         "affinity",
         "defaults",
+        "findings",
         "injections",
         "matches",
         "notes",
         "pod",
         "requirements",
-        "violations",
-        "warnings",
     )
 
     def __init__(self, pod: Pod) -> None:
@@ -65,8 +64,7 @@ class Record:
         self.injections: list[Application] = []
         self.affinity: Sequence[Container] = ()
         self.requirements: list[tuple[Container, RuleRequirement]] = []
-        self.violations: list[Violation] = []
-        self.warnings: list[tuple[AdmissionWarning, Container | None]] = []
+        self.findings: list[Finding] = []
         self.notes: tuple[Message, ...] = ()
 
     @property
@@ -74,23 +72,10 @@ class Record:
         """All applications of rules, in order."""
         return [*self.defaults, *self.injections]
 
-    def add_findings(
-        self,
-        violations: Collection[Violation],
-        warnings: Collection[AdmissionWarning],
-        container: Container | None = None,
-    ) -> None:
-        """Add violations and warnings. container: that the warnings are about, if they are about one."""
-        self.violations += violations
-        if warnings:
-            self.warnings += [(warning, container) for warning in warnings]
-
     def remove(self, earlier: Record) -> None:
-        """Remove the violations and warnings that another record has, too."""
-        violations = frozenset(earlier.violations)
-        warnings = frozenset([warning for warning, _ in earlier.warnings])
-        self.violations = [violation for violation in self.violations if violation not in violations]
-        self.warnings = [pair for pair in self.warnings if pair[0] not in warnings]
+        """Remove the findings that another record has, too."""
+        findings = frozenset(earlier.findings)
+        self.findings = [finding for finding in self.findings if finding not in findings]
 
     @property
     def rules(self) -> dict[str, None]:
@@ -111,11 +96,15 @@ class Record:
         return tuple(sources), declared
 
     def audit(
-        self, rules: Collection[str], declared: Mapping[str, Sequence[str]], exempted: Mapping[str, str]
+        self,
+        rules: Collection[str],
+        violations: Collection[Finding],
+        declared: Mapping[str, Sequence[str]],
+        exempted: Mapping[str, str],
     ) -> dict[str, str]:
         """Return the annotations of the audit event.
 
-        rules, declared: of the record. exempted: exemption by rule.
+        rules, violations, declared: of the record. exempted: exemption by rule.
         """
         audit = {"rules": ", ".join(rules)} if rules else {}
         if defaulted := [text for _, _, changes, _ in self.defaults for text in change_texts(changes)]:
@@ -130,9 +119,9 @@ class Record:
             audit["declared"] = _listing(declared)
         if exempted:
             audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
-        if self.violations:
-            dry = [each for each in self.violations if each.action is Action.DRYRUN]
-            if others := [each for each in self.violations if each.action is not Action.DRYRUN]:
+        if violations:
+            dry = [violation for violation in violations if violation.action is Action.DRYRUN]
+            if others := [violation for violation in violations if violation.action is not Action.DRYRUN]:
                 audit["violations"] = audit_list(others)
             if dry:
                 audit["dryrun"] = audit_list(dry)

@@ -14,7 +14,7 @@ from rules.decision.recorder import Change
 from rules.kube.names import is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.decision import AdmissionWarning, Basis, Violation
+from rules.model.finding import Basis, Finding
 from rules.model.rule import (
     Action,
     FailurePolicy,
@@ -74,8 +74,8 @@ def validate(
     rules: Iterable[ResourceRule],
     inputs: ContainerInputs,
     offered: Offered = frozenset,
-) -> tuple[list[Violation], list[AdmissionWarning]]:
-    """Return what rules find in a container that uses their groups, and warnings about the rules.
+) -> list[Finding]:
+    """Return the violations of rules by a container that uses their groups, and notices about the rules.
 
     The last violations are of the API server, for what no rule denies. offered: returns the resources of the
     nodes.
@@ -84,19 +84,19 @@ def validate(
     for rule in rules:
         checked.check(rule)
     if faults := _of_api_server(inputs.container, offered, partial=inputs.pod.partial):
-        denied = {violation.path for violation in checked.violations if violation.action is Action.DENY}
-        checked.violations += [violation for violation in faults if violation.path not in denied]
-    return checked.violations, checked.warnings
+        denied = {finding.path for finding in checked.findings if finding.action is Action.DENY}
+        checked.findings += [violation for violation in faults if violation.path not in denied]
+    return checked.findings
 
 
-def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> list[Violation]:
+def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> list[Finding]:
     """Return what the API server rejects of extended resources, whatever rules there are.
 
     What is no quantity is left to it. partial: a controller may add the limits.
     Source: `validateResourceRequirements` of
     https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
     """
-    violations: list[Violation] = []
+    violations: list[Finding] = []
     limits, requests = container.limits, container.requests
     for key in {**limits, **requests}:
         if "/" not in key:
@@ -118,9 +118,10 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
             if words:
                 facts = _facts(container, field, key, found=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
-                said = messages.violation(words, messages.API_SERVER, facts, fix)
-                path = str(facts["path"])
-                violations.append(Violation(API_SERVER, Action.DENY, path, *said, basis=Basis.FACT))
+                violation = Finding(
+                    API_SERVER, Action.DENY, facts["path"], basis=Basis.FACT, container=container.path
+                )
+                violations.append(messages.worded(violation, words, messages.API_SERVER, facts, fix))
     return violations
 
 
@@ -167,14 +168,13 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
 
 
 class _ContainerCheck:
-    """The check of one container against rules, one after the other. violations, warnings: so far."""
+    """The check of one container against rules, one after the other. findings: so far."""
 
     def __init__(self, inputs: ContainerInputs, offered: Offered) -> None:
         self._container = inputs.container
         self._inputs = inputs
         self._offered = offered
-        self.violations: list[Violation] = []
-        self.warnings: list[AdmissionWarning] = []
+        self.findings: list[Finding] = []
 
     def check(self, rule: ResourceRule) -> None:
         """Add what a rule finds."""
@@ -232,9 +232,11 @@ class _ContainerCheck:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         rule = self._rule
         facts = _facts(self._container, field, key, **found)
-        path = str(facts["path"])
-        said = messages.violation(words, rule.description, facts, fix)
-        self.violations.append(Violation(rule.name, action or rule.action, path, *said))
+        violation = self._violation(action or rule.action, facts["path"])
+        self.findings.append(messages.worded(violation, words, rule.description, facts, fix))
+
+    def _violation(self, action: Action, path: str) -> Finding:
+        return Finding(self._rule.name, action, path, basis=Basis.POLICY, container=self._container.path)
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
@@ -288,10 +290,10 @@ class _ContainerCheck:
         at = next(at for at, each in enumerate(container.env) if each is container.variables[name])
         path = field_path((*container.path, "env", at, "value"))
         facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
-        facts |= {"container": container.name, "path": path}
+        facts |= {"container": container.name}
         fix = messages.OWN_FIX if own_fix else None
-        said = messages.violation(messages.VARIABLE, Message(), facts, fix)
-        self.violations.append(Violation(self._rule.name, validation.action, path, *said))
+        violation = self._violation(validation.action, path)
+        self.findings.append(messages.worded(violation, messages.VARIABLE, Message(), facts, fix))
         return True
 
     def _not_evaluated(
@@ -303,9 +305,9 @@ class _ContainerCheck:
                 field, key, words, action=validation.action, found=quantity, expression=source, error=error
             )
             return
-        facts = {"expression": validation.expression.source, "error": str(error)}
-        facts |= {"container": self._container.name, "key": key}
-        self.warnings.append(messages.evaluation_error(messages.VALIDATION_IGNORED, self._rule.name, facts))
+        facts = {"expression": validation.expression.source, "error": str(error), "key": key}
+        ignored, rule = messages.VALIDATION_IGNORED, self._rule.name
+        self.findings.append(messages.evaluation_error(ignored, rule, self._container, **facts))
 
     def _add_with_value(
         self,

@@ -15,7 +15,8 @@ from rules.compatibility.result import RuleRequirement
 from rules.decision.messages import denial
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.kube.pod import Pod
-from rules.model.decision import Basis, Decision, Violation
+from rules.model.decision import Decision
+from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.model.workload_kinds import FoundPod
 from rules.nodes.node_selector import expressions_of, required_terms
@@ -207,7 +208,7 @@ def _too_large(counts: Sequence[tuple[_Item, int]], kind: str) -> Decision:
 
 
 def _denied(place: str, reason: Message, kind: str) -> Decision:
-    violation = Violation(RULE, Action.DENY, place, reason, basis=Basis.LIMIT)
+    violation = Finding(RULE, Action.DENY, place, reason, basis=Basis.LIMIT)
     return Decision.deny(denial(kind, [violation]), (violation,))
 
 

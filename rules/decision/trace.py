@@ -1,6 +1,6 @@
 """A decision explained: each rule, whether it matches and why not, and what it does to each container.
 
-A view of the record that the decision makes; nothing is decided here.
+A view of the decision and of the record that it makes; nothing is decided here, and nothing is in a language.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from rules.cel.expression import Expression
@@ -25,14 +26,15 @@ from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.recorder import DecidingRule, Observer, Obstacle, Record, change_texts
 from rules.decision.resource_stage import LIMITS, REQUESTS
 from rules.kube.pod import Container, ContainerKind
-from rules.model.decision import AdmissionRequest, AdmissionWarning, Decision, Violation
+from rules.model.decision import AdmissionRequest, Decision
+from rules.model.finding import Finding
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet, settings_of
 from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.inventory import Inventory
 from rules.text.glob import glob_text
-from rules.text.i18n import Language, Message
-from rules.text.paths import Path, field_path
+from rules.text.i18n import Message
+from rules.text.paths import Path
 
 _NO_CUDA: Final = Message("CUDA version: unknown")
 _NONE_NEEDED: Final = Message("no CUDA: the image is known to hold none")
@@ -62,6 +64,7 @@ _ABSENT: Final = Message("is absent")
 _DISABLED: Final = Message("disabled by its label")
 _GROUP: Final = Message("group {group} is not used")
 _RESOURCES: Final = Message("requests none of {names}")
+_NOTHING: Final = Message()
 # A container, and a rule by its name.
 _Key: TypeAlias = tuple[Container, str]
 
@@ -84,7 +87,7 @@ class Edit:
     path: Path
     value: Any
     rule: str
-    reason: str
+    reason: Message
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,19 +95,29 @@ class RuleEvaluation:
     """One rule and one container. why: of any outcome except a match. would: what a dry run would inject.
 
     runtimes: the modes of the container runtime that are assumed, on which nodes, and where each is from.
-    unused: the values of which another rule set a different one, and which rule that is.
+    unused: the values of which another rule set a different one, and which rule that is. findings: of the
+    decision.
     """
 
     rule: DecidingRule
     outcome: RuleOutcome
-    why: str = ""
-    requirements: tuple[str, ...] = ()
-    runtimes: tuple[str, ...] = ()
+    why: Message = _NOTHING
+    requirements: tuple[Message, ...] = ()
+    runtimes: tuple[Message, ...] = ()
     edits: tuple[Edit, ...] = ()
     would: tuple[str, ...] = ()
-    unused: tuple[str, ...] = ()
-    violations: tuple[Violation, ...] = ()
-    warnings: tuple[AdmissionWarning, ...] = ()
+    unused: tuple[Message, ...] = ()
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def violations(self) -> tuple[Finding, ...]:
+        """The findings that are violations."""
+        return tuple(finding for finding in self.findings if finding.basis)
+
+    @property
+    def notices(self) -> tuple[Finding, ...]:
+        """The findings that are no violations."""
+        return tuple(finding for finding in self.findings if not finding.basis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +144,10 @@ class PodTrace:
     def own(self) -> tuple[Edit, ...]:
         """The edits of the pod, and of containers for which no rule was evaluated."""
         of_rules = [
-            edit for container in self.containers for each in container.evaluations for edit in each.edits
+            edit
+            for container in self.containers
+            for evaluation in container.evaluations
+            for edit in evaluation.edits
         ]
         return tuple(edit for edit in self.edits if edit not in of_rules)
 
@@ -149,14 +165,22 @@ class _Submitted(Observer):
 
 
 class _Trace:
-    """The view of one record for `explain`, when the decision is made."""
+    """The view of one record for `explain`, when the decision is made.
 
-    def __init__(self, record: Record, namespace: str, language: Language, inventory: Inventory) -> None:
+    violations: of the decision, with the effects that they have in it.
+    """
+
+    def __init__(
+        self, record: Record, violations: Iterable[Finding], namespace: str, inventory: Inventory
+    ) -> None:
         self._record = record
         self._pod = record.pod
         self._namespace = namespace
-        self._language = language
         self._inventory = inventory
+        self._findings: dict[tuple[Path, str], dict[Finding, None]] = {}
+        notices = (finding for finding in record.findings if not finding.basis)
+        for finding in chain(violations, notices):
+            self._findings.setdefault((finding.container, finding.rule), {})[finding] = None
 
     def pod_trace(self, requests: Iterable[Mapping[str, Any]], rules: RuleSet) -> PodTrace:
         """Return the trace. requests: of each container, as submitted."""
@@ -166,10 +190,10 @@ class _Trace:
         for container, requested in zip(self._pod.containers, requests, strict=True):
             known = evaluations.get(container, {})
             whole = [
-                self._whole(each, container, edits, unused.get((container, name), ()))
-                for name, each in known.items()
+                self._whole(evaluation, container, edits, unused.get((container, name), ()))
+                for name, evaluation in known.items()
             ]
-            whole += [self._not_evaluated(rule) for rule in others if rule.name not in known]
+            whole += [_not_evaluated(rule) for rule in others if rule.name not in known]
             containers.append(
                 ContainerTrace(
                     container.name, container.kind, container.path, container.image, requested, tuple(whole)
@@ -200,13 +224,13 @@ class _Trace:
         names = ", ".join(dict.fromkeys(container.name for container in self._record.affinity))
         for path, value in made[len(edits) :]:
             words = _SIGNED if path[-1] == INJECTED_ANNOTATION else _AFFINITY.having(names=names)
-            edits.append(Edit(path, value, "", self._say(words)))
+            edits.append(Edit(path, value, "", words))
         return edits
 
-    def _unused(self) -> dict[_Key, list[str]]:
+    def _unused(self) -> dict[_Key, list[Message]]:
         """Return the values of rules that another rule set first, or overrode."""
         set_by: dict[tuple[Container | None, str], tuple[str, Any]] = {}
-        unused: dict[_Key, list[str]] = {}
+        unused: dict[_Key, list[Message]] = {}
         for rule, applied, changes, _ in self._record.applications:
             if rule.action is InjectionAction.DRYRUN:
                 continue
@@ -222,26 +246,23 @@ class _Trace:
                         words, loser, winner = (
                             (_REPLACED, other, rule.name) if is_set else (_NOT_SET, rule.name, other)
                         )
-                        line = self._say(words, what=setting.name, other=winner)
-                        for each in [container] if container else self._pod.containers:
-                            unused.setdefault((each, loser), []).append(line)
+                        line = words.having(what=setting.name, other=winner)
+                        for affected in [container] if container else self._pod.containers:
+                            unused.setdefault((affected, loser), []).append(line)
         return unused
 
     def _whole(
-        self, evaluation: RuleEvaluation, container: Container, edits: list[Edit], unused: Iterable[str]
+        self, evaluation: RuleEvaluation, container: Container, edits: list[Edit], unused: Iterable[Message]
     ) -> RuleEvaluation:
         """Return an evaluation with everything that came of the rule for the container."""
         record, name = self._record, evaluation.rule.name
-        warnings = tuple(
-            dict.fromkeys(
-                warning for warning, about in record.warnings if about is container and warning.rule == name
-            )
-        )
+        findings = tuple(self._findings.get((container.path, name), ()))
         if evaluation.outcome is not RuleOutcome.MATCHED:
-            return replace(evaluation, warnings=warnings)
-        place = f"{field_path(container.path)}."
+            return replace(evaluation, findings=findings)
         required = [
-            each for user, each in record.requirements if user is container and each.rule.name == name
+            requirement
+            for user, requirement in record.requirements
+            if user is container and requirement.rule.name == name
         ][-1:]
         would = [
             text
@@ -251,103 +272,102 @@ class _Trace:
         ]
         return replace(
             evaluation,
-            requirements=tuple(line for each in required for line in self._requirement(each.requirements)),
-            runtimes=tuple(line for each in required for line in self._runtimes(each)),
+            requirements=tuple(line for _, of_gpu in required for line in _requirement(of_gpu)),
+            runtimes=tuple(line for requirement in required for line in self._runtimes(requirement)),
             edits=tuple(edit for edit in edits if edit.rule == name and _is_below(edit.path, container.path)),
             would=tuple(would),
             unused=tuple(dict.fromkeys(unused)),
-            violations=tuple(
-                found for found in record.violations if found.rule == name and found.path.startswith(place)
-            ),
-            warnings=warnings,
+            findings=findings,
         )
 
-    def _requirement(self, requirements: GpuRequirements) -> list[str]:
-        """Return the lines on the GPU requirements of a container."""
-        cuda = requirements.cuda
-        lines = [
-            self._say(_CUDA, version=cuda.version, origin=cuda.origin)
-            if cuda
-            else self._say(_NONE_NEEDED if requirements.no_cuda else _NO_CUDA)
-        ]
-        lines += dict.fromkeys(
-            self._say(_START, variable=each.variable, origin=each.origin) for each in requirements.constraints
-        )
-        lines += [
-            self._say(_COMPUTE, minimum=each.minimum, origin=each.origin) for each in requirements.compute
-        ]
-        if memory := requirements.memory:
-            lines.append(self._say(_MEMORY, amount=shown(memory.mib), origin=memory.origin))
-        if platforms := requirements.platforms:
-            names = "/".join(sorted(platforms.architectures))
-            lines.append(self._say(_PLATFORMS, names=names, origin=platforms.origin))
-        return lines
-
-    def _runtimes(self, required: RuleRequirement) -> list[str]:
+    def _runtimes(self, required: RuleRequirement) -> list[Message]:
         """Return each mode of the container runtime that is assumed, with its nodes."""
         requirements = required.requirements
         if not (requirements.constraints or requirements.cuda_compat is CompatLibraries.INSIDE):
             return []
         sharing, counts = required.rule.sharing, Counter[tuple[RuntimeMode, Message]]()
-        for each in self._inventory.classes(self._inventory.everything, sharing.labels):
-            if each.capabilities.product or each.capabilities.cuda:
-                runtime = sharing.runtime(requirements, each.capabilities)
-                counts[runtime.mode, runtime.source] += each.members.bit_count()
+        for node_class in self._inventory.classes(self._inventory.everything, sharing.labels):
+            if node_class.capabilities.product or node_class.capabilities.cuda:
+                runtime = sharing.runtime(requirements, node_class.capabilities)
+                counts[runtime.mode, runtime.source] += node_class.members.bit_count()
         return [
-            self._say(_RUNTIME, mode=mode.value, source=source, count=count)
-            if source != Message()
-            else self._say(_RUNTIME_UNKNOWN, count=count)
+            _RUNTIME.having(mode=mode.value, source=source, count=count)
+            if source != _NOTHING
+            else _RUNTIME_UNKNOWN.having(count=count)
             for (mode, source), count in counts.items()
         ]
 
-    def _reason(self, rule: ResourceRule | InjectionRule, path: Path, value: Any) -> str:
+    def _reason(self, rule: ResourceRule | InjectionRule, path: Path, value: Any) -> Message:
         if isinstance(rule, InjectionRule):
-            return self._say(_INJECTED)
+            return _INJECTED
         if path[-2] == REQUESTS and value == self._pod.recorder.get((*path[:-2], LIMITS, path[-1])):
-            return self._say(_FOLLOWS)
-        return self._say(_DEFAULT)
+            return _FOLLOWS
+        return _DEFAULT
 
-    def _why(self, rule: DecidingRule, container: Container, obstacle: Obstacle) -> tuple[RuleOutcome, str]:
+    def _why(
+        self, rule: DecidingRule, container: Container, obstacle: Obstacle
+    ) -> tuple[RuleOutcome, Message]:
         """Return the outcome of a rule that something keeps from a container, and why."""
         match obstacle:
             case Exemption(name=name, until=until, description=reason):
-                why = self._say(_UNTIL, name=name, until=until, reason=reason)
+                why = _UNTIL.having(name=name, until=until, reason=reason)
                 return RuleOutcome.EXEMPTED, why
             case ExpressionError():
-                return RuleOutcome.EVALUATION_ERROR, self._say(_ERROR, error=obstacle)
+                return RuleOutcome.EVALUATION_ERROR, _ERROR.having(error=obstacle)
             case Expression(source=source):
-                return RuleOutcome.NOT_MATCHED, self._say(_FALSE, source=source)
+                return RuleOutcome.NOT_MATCHED, _FALSE.having(source=source)
             case SelectorTerm():
-                return RuleOutcome.NOT_MATCHED, self._of_label(obstacle, self._pod.labels)
+                return RuleOutcome.NOT_MATCHED, _of_label(obstacle, self._pod.labels)
         if isinstance(rule, ResourceRule):
             raise TypeError(f"{rule.name} has no match that could fail: {obstacle!r}")
         if obstacle is MatchPart.IMAGES:
             globs = _globs(rule.match.images)
-            return RuleOutcome.NOT_MATCHED, self._say(_IMAGE, image=container.image, globs=globs)
+            return RuleOutcome.NOT_MATCHED, _IMAGE.having(image=container.image, globs=globs)
         return RuleOutcome.NOT_MATCHED, self._of_namespace(rule.match)
 
-    def _of_namespace(self, match: Match) -> str:
+    def _of_namespace(self, match: Match) -> Message:
         excluding = [pattern for pattern in match.exclude if pattern.fullmatch(self._namespace)]
         words, globs = (_NAMESPACE_EXCLUDED, excluding) if excluding else (_NAMESPACE, match.include)
-        return self._say(words, namespace=self._namespace, globs=_globs(globs))
+        return words.having(namespace=self._namespace, globs=_globs(globs))
 
-    def _of_label(self, term: SelectorTerm, labels: Mapping[str, str]) -> str:
-        found = self._say(_IS, value=labels[term.key]) if term.key in labels else self._say(_ABSENT)
-        expected = f"{term.operator} {' '.join(sorted(term.values))}".strip()
-        return self._say(_LABEL, key=term.key, found=found, expected=expected)
 
-    def _not_evaluated(self, rule: DecidingRule) -> RuleEvaluation:
-        """Return the evaluation of a rule that did not come up for a container."""
-        if not rule.enabled:
-            return RuleEvaluation(rule, RuleOutcome.DISABLED, self._say(_DISABLED))
-        if isinstance(rule, ResourceRule):
-            why = self._say(_GROUP, group=rule.group)
-        else:
-            why = self._say(_RESOURCES, names=", ".join(rule.match.resources))
-        return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, why)
+def _requirement(requirements: GpuRequirements) -> list[Message]:
+    """Return the lines on the GPU requirements of a container."""
+    cuda = requirements.cuda
+    lines = [
+        _CUDA.having(version=cuda.version, origin=cuda.origin)
+        if cuda
+        else (_NONE_NEEDED if requirements.no_cuda else _NO_CUDA)
+    ]
+    starts = (
+        _START.having(variable=constraint.variable, origin=constraint.origin)
+        for constraint in requirements.constraints
+    )
+    lines += {start.en: start for start in starts}.values()
+    lines += [_COMPUTE.having(minimum=least.minimum, origin=least.origin) for least in requirements.compute]
+    if memory := requirements.memory:
+        lines.append(_MEMORY.having(amount=shown(memory.mib), origin=memory.origin))
+    if platforms := requirements.platforms:
+        names = "/".join(sorted(platforms.architectures))
+        lines.append(_PLATFORMS.having(names=names, origin=platforms.origin))
+    return lines
 
-    def _say(self, words: Message, **facts: object) -> str:
-        return words.having(**facts).in_language(self._language)
+
+def _of_label(term: SelectorTerm, labels: Mapping[str, str]) -> Message:
+    found = _IS.having(value=labels[term.key]) if term.key in labels else _ABSENT
+    expected = f"{term.operator} {' '.join(sorted(term.values))}".strip()
+    return _LABEL.having(key=term.key, found=found, expected=expected)
+
+
+def _not_evaluated(rule: DecidingRule) -> RuleEvaluation:
+    """Return the evaluation of a rule that did not come up for a container."""
+    if not rule.enabled:
+        return RuleEvaluation(rule, RuleOutcome.DISABLED, _DISABLED)
+    if isinstance(rule, ResourceRule):
+        why = _GROUP.having(group=rule.group)
+    else:
+        why = _RESOURCES.having(names=", ".join(rule.match.resources))
+    return RuleEvaluation(rule, RuleOutcome.NOT_APPLICABLE, why)
 
 
 def _globs(patterns: Iterable[re.Pattern[str]]) -> str:
@@ -366,9 +386,9 @@ class Explanation:
     """
 
     decision: Decision
-    out_of_scope: str
+    out_of_scope: Message
     pods: tuple[PodTrace, ...]
-    violations: tuple[Violation, ...]
+    violations: tuple[Finding, ...]
     warnings: tuple[Message, ...]
 
 
@@ -377,20 +397,23 @@ def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf
     policy = snapshot.policy
     submitted = _Submitted()
     decision = decide(snapshot, request, now, submitted)
-    reason = out_of_scope(policy.workloads, request)
     pods = tuple(
-        _Trace(record, request.namespace, policy.language, snapshot.inventory).pod_trace(
+        _Trace(record, decision.violations, request.namespace, snapshot.inventory).pod_trace(
             requests, policy.rules
         )
         for record, requests in submitted.pods
     )
-    evaluations = [each for pod in pods for container in pod.containers for each in container.evaluations]
-    shown = {violation for each in evaluations for violation in each.violations}
-    of_rules = {warning for each in evaluations for warning in each.warnings}
+    shown = {
+        finding
+        for pod in pods
+        for container in pod.containers
+        for evaluation in container.evaluations
+        for finding in evaluation.findings
+    }
     return Explanation(
         decision=decision,
-        out_of_scope=reason.in_language(policy.language) if reason else "",
+        out_of_scope=out_of_scope(policy.workloads, request) or _NOTHING,
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
-        warnings=tuple(WarningLine(each) for each in decision.notices if each not in of_rules),
+        warnings=tuple(WarningLine(notice) for notice in decision.notices if notice not in shown),
     )

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
-from rules.model.certainty import Certainty
-from rules.model.rule import Action
-from rules.text.i18n import Joined, Message, Text
+from rules.model.finding import Finding, audit_list
+from rules.text.i18n import Message, Text
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
 CAP_ANNOTATION: Final = "enforcement-action"
@@ -19,23 +18,6 @@ CAP_ANNOTATION: Final = "enforcement-action"
 _MAX_DETAIL: Final = 1000
 _NO_ANNOTATIONS: Final[Mapping[str, str]] = MappingProxyType({})
 _NONE: Final = Message()
-_FIX: Final = Message("{reason}; {fix}")
-
-
-def with_fix(reason: Message, fix: Message) -> Message:
-    """Return a reason with what to do, if that is known."""
-    return _FIX.having(reason=reason, fix=fix) if fix else reason
-
-
-class Basis(StrEnum):
-    """What a violation rests on.
-
-    FACT: facts about image, driver and GPU. POLICY: a rule of the operator. LIMIT: a limit of gpugate itself.
-    """
-
-    FACT = "fact"
-    POLICY = "policy"
-    LIMIT = "limit"
 
 
 class Effect(StrEnum):
@@ -43,28 +25,6 @@ class Effect(StrEnum):
 
     DENY = "deny"
     PATCH = "patch"
-
-
-class Wording(NamedTuple):
-    """What is said of a fault: the fields of a violation and of a warning."""
-
-    reason: Message
-    fix: Message
-    cause: Message
-
-
-class AdmissionWarning(NamedTuple):
-    """A warning to the user: the rule that it comes from, one line of reason, and what to do, or nothing.
-
-    cause: the reason without container and nodes, which objects with the same fault share. certainty: that
-    of the violation if it is one, else LIKELY, or UNKNOWN if a fact is missing.
-    """
-
-    rule: str
-    reason: Message
-    fix: Message = _NONE
-    cause: Message = _NONE
-    certainty: Certainty = Certainty.LIKELY
 
 
 class NotChecked(NamedTuple):
@@ -85,59 +45,6 @@ UNKNOWN_CUDA: Final = Message(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Violation:
-    """One thing that a rule forbids.
-
-    path: as Kubernetes prints it. reason: container, path, found and expected, in one line. fix: what to do.
-    cause: the reason without container, path and nodes, which objects with the same fault share. basis: what
-    it rests on. rule_action: the action without the cap of `--enforcement-action`, None if there is no cap.
-    table: the lines below the reason.
-    """
-
-    rule: str
-    action: Action
-    path: str
-    reason: Message
-    fix: Message = _NONE
-    cause: Message = _NONE
-    basis: Basis = Basis.POLICY
-    rule_action: Action | None = None
-    table: Message = _NONE
-
-    @property
-    def message(self) -> Message:
-        """The reason and the fix, which end the first line, and the table."""
-        first = with_fix(self.reason, self.fix)
-        return Joined("\n    ", (first, self.table)) if self.table else first
-
-    @property
-    def certainty(self) -> Certainty:
-        """CERTAIN by facts; what a rule or a limit forbids may run."""
-        return Certainty.CERTAIN if self.basis is Basis.FACT else Certainty.LIKELY
-
-    @property
-    def warning(self) -> AdmissionWarning:
-        """The violation as a warning, which it is if its rule only warns."""
-        reason = Joined(" ", (self.reason, self.table)) if self.table else self.reason
-        return AdmissionWarning(self.rule, reason, self.fix, self.cause, self.certainty)
-
-
-def cause_of(found: Violation | AdmissionWarning) -> Message:
-    """Return the cause, or else the reason."""
-    return found.cause or found.reason
-
-
-def audit_list(violations: Iterable[Violation]) -> str:
-    """Return violations for an audit annotation: rule, basis and path; of a limit its name and the reason."""
-    return "; ".join(
-        [
-            f"{each.rule} ({each.basis.value}): {each.reason.en if each.basis is Basis.LIMIT else each.path}"
-            for each in violations
-        ]
-    )
-
-
 class Decision(NamedTuple):
     """The answer to a request.
 
@@ -152,8 +59,8 @@ class Decision(NamedTuple):
 
     allowed: bool = True
     denial: Message = _NONE
-    violations: tuple[Violation, ...] = ()
-    notices: tuple[AdmissionWarning, ...] = ()
+    violations: tuple[Finding, ...] = ()
+    notices: tuple[Finding, ...] = ()
     warning_lines: tuple[Message, ...] = ()
     patch: tuple[Operation, ...] = ()
     audit: Mapping[str, str] = _NO_ANNOTATIONS
@@ -176,7 +83,7 @@ class Decision(NamedTuple):
         return tuple([line.en for line in self.warning_lines])
 
     @classmethod
-    def deny(cls, message: Message, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
+    def deny(cls, message: Message, violations: tuple[Finding, ...] = (), **facts: Any) -> Decision:
         """Return a denial; facts: other fields. The audit event has its violations."""
         audit = facts.pop("audit", {})
         if violations and "violations" not in audit:
@@ -184,7 +91,7 @@ class Decision(NamedTuple):
         return cls(False, message, violations, audit=audit, **facts)
 
     @classmethod
-    def allow(cls, violations: tuple[Violation, ...] = (), **facts: Any) -> Decision:
+    def allow(cls, violations: tuple[Finding, ...] = (), **facts: Any) -> Decision:
         """Return an admission. violations: of rules that do not deny; facts: other fields, as a patch."""
         return cls(True, _NONE, violations, **facts)
 

@@ -34,7 +34,7 @@ from webhook.agent.nvml_probe import Probe
 from webhook.cli.audit.findings import evaluate
 from webhook.cli.audit.workloads import WorkloadObject, workloads_in
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import Finding
+from webhook.cli.report.model import RenderedFinding
 from webhook.cli.ui.evaluation import evaluate as shown_by_ui
 from webhook.cli.ui.page import GIVEN, Nodes, Page, Question, Rules
 from webhook.cli.whatif.compare import ClusterState, WorkloadRequest
@@ -53,7 +53,7 @@ def session_of(cluster: Cluster, rule: int) -> Session:
     return session
 
 
-def audited(session: Session, document: dict[str, Any]) -> list[Finding]:
+def audited(session: Session, document: dict[str, Any]) -> list[RenderedFinding]:
     """Return the findings of `audit` on a pod that a cluster has."""
     workloads = workloads_in([WorkloadObject("", "Pod", document)])
     return [finding for each in evaluate(session, workloads) for finding, _ in each.findings()]

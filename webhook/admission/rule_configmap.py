@@ -12,7 +12,8 @@ from rules import AdmissionRequest, Decision, ObjectError, RuleError, RuleSet, l
 from rules.decision.messages import WarningLine, denial
 from rules.decision.size_limit import RULE
 from rules.lint.rule_set_checks import rule_set_warnings
-from rules.model.decision import ALLOWED, AdmissionWarning, Basis, Violation, audit_list
+from rules.model.decision import ALLOWED
+from rules.model.finding import Basis, Finding, audit_list, notice
 from rules.model.rule import Action, ResourceRule, Rule
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.schema.loader import also_used
@@ -75,9 +76,9 @@ def validate_rule(
         return ALLOWED
     if request.namespace != namespace:
         reason = _WRONG_NAMESPACE.having(expected=namespace, found=request.namespace)
-        return Decision.allow(warning_lines=(WarningLine(AdmissionWarning("", reason)),))
+        return Decision.allow(warning_lines=(WarningLine(notice("", reason)),))
     if too_much := excess(new):
-        large = (Violation(RULE, Action.DENY, "", too_much, basis=Basis.LIMIT),)
+        large = (Finding(RULE, Action.DENY, "", too_much, basis=Basis.LIMIT),)
         return Decision.deny(denial(request.kind, large), large)
     loaded = load_rules([rule_source(new)], namespace)
     known = list(in_force)
@@ -86,11 +87,13 @@ def validate_rule(
     reasons = [*((each.rule, each.path, each.text) for each in loaded.warnings)]
     reasons += _lint(loaded.rules, known, now)
     warnings = tuple(
-        WarningLine(AdmissionWarning(rule, Joined(": ", (path, reason)))) for rule, path, reason in reasons
+        WarningLine(notice(rule, Joined(": ", (path, reason)))) for rule, path, reason in reasons
     )
     if not errors:
         return Decision.allow(warning_lines=warnings)
-    violations = tuple(Violation(error.rule, Action.DENY, error.path, _placed(error)) for error in errors)
+    violations = tuple(
+        Finding(error.rule, Action.DENY, error.path, _placed(error), basis=Basis.POLICY) for error in errors
+    )
     # Not among the decision's violations: metrics have the names of rules in force only.
     audit = {"violations": audit_list(violations)}
     return Decision.deny(denial(request.kind, violations), warning_lines=warnings, audit=audit)

@@ -89,4 +89,4 @@ def test_explain_shows_the_rule_as_matched_with_the_warning() -> None:
     ((evaluation,),) = [container.evaluations for trace in found.pods for container in trace.containers]
 
     assert RuleOutcome.MATCHED is evaluation.outcome
-    assert (1, 1) == (len(evaluation.warnings), len(evaluation.violations))
+    assert (1, 1) == (len(evaluation.notices), len(evaluation.violations))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.decision.policy import compile_policy
-from rules.model.decision import Basis
+from rules.model.finding import Basis
 from rules.schema.loader import load_rules
 from tests.support.node_builders import (
     A100,

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from rules.model.decision import Basis, Decision
+from rules.model.decision import Decision
+from rules.model.finding import Basis
 from rules.model.rule import Action
 from tests.support.builders import patched, pod, policy
 from tests.support.node_builders import (

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 import pytest
 
 from rules.cuda.tables import BUILT_IN, RequireText, read_table, require_of_nvidia_cuda
-from rules.model.decision import Basis, Decision
+from rules.model.decision import Decision
+from rules.model.finding import Basis
 from tests.support.builders import policy
 from tests.support.node_builders import (
     compatibility_rule,

@@ -48,7 +48,7 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
     (main,) = Pod(document := pod(container({})), document).containers
     writer.containers = {required: [main]}
     fixes = [
-        writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), "spec.containers[0].image").fix.en
+        writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), main.path).fix.en
         for some in (classes, classes[:2])
     ]
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from rules import AdmissionRequest, Language, Policy, Snapshot, compile_policy, decide
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.finding import Finding
 from rules.model.rule import Action
 from rules.nodes.inventory_document import inventory_of
 from rules.schema.loader import load_rules
@@ -34,7 +34,7 @@ def _documents(path: Path) -> Iterator[Any]:
         yield from document["items"] if document["kind"] == "List" else [document]
 
 
-def _said(folder: Path, name: str, nodes: int) -> list[Violation | AdmissionWarning]:
+def _said(folder: Path, name: str, nodes: int) -> list[Finding]:
     """Return what is said of the pod of a complaint, with a name and with the nodes so many times."""
     (found,) = _documents(folder / "pod.yaml")
     for number, each in enumerate(found["spec"]["containers"]):

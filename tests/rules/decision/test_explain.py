@@ -18,9 +18,8 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import compile_policy
 from rules.decision.trace import Edit, Explanation, RuleEvaluation, RuleOutcome, explain
 from rules.model.decision import AdmissionRequest
-from rules.model.rule import RuleSet
+from rules.model.rule import Action, RuleSet
 from rules.nodes.inventory import Inventory
-from rules.text.i18n import Language
 from tests.laws.test_decision_laws import pods, policies
 from tests.support.builders import (
     DEVICE,
@@ -92,14 +91,13 @@ def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
     containers = [container for each in explanation.pods for container in each.containers]
     evaluations = [each for container in containers for each in container.evaluations]
     found = [violation for each in evaluations for violation in each.violations]
-    warnings = [warning for each in evaluations for warning in each.warnings]
-    lines = {WarningLine(warning) for warning in warnings}
-    mild = {WarningLine(each.warning) for each in decision.violations}
+    lines = {WarningLine(notice) for each in evaluations for notice in each.notices}
+    mild = {WarningLine(each) for each in decision.violations}
     matched = {each.rule.name for each in evaluations if each.outcome is RuleOutcome.MATCHED}
 
     assert decision == explanation.decision
     assert set(decision.rules) == matched
-    assert set(decision.violations) == {*found, *explanation.violations}
+    assert sorted(decision.violations, key=repr) == sorted([*found, *explanation.violations], key=repr)
     assert set(decision.warning_lines) <= {*lines, *mild, *explanation.warnings}
     assert lines.isdisjoint(explanation.warnings)
     for pod_trace in explanation.pods:
@@ -127,13 +125,24 @@ def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
         warning.cause.en
         for container in found.pods[0].containers
         for each in container.evaluations
-        for warning in each.warnings
+        for warning in each.notices
     ]
 
     assert 1 == len(shown)
     assert "could not be evaluated" in shown[0]
     assert 1 == len(found.warnings)
     assert "compatibility unknown" in found.warnings[0].en
+
+
+@pytest.mark.parametrize("cap", [*Action])
+def test_a_violation_is_listed_once_with_the_effect_that_it_has_in_the_decision(cap: Action) -> None:
+    """Under each cap of `--enforcement-action`: with its rule, and not again for the whole object."""
+    rules = loaded(resource_rule(limits="disabled")).rules
+    found = explain(Snapshot(compile_policy(rules, enforcement=cap), NO_NODES), request(pod()), now=0)
+    (violation,) = _evaluations(found)["cf-crl-group-device"].violations
+
+    assert (cap, ()) == (violation.action, found.violations)
+    assert (violation,) == found.decision.violations
 
 
 @given(policies(), pods())
@@ -227,8 +236,8 @@ def test_the_part_of_a_match_that_does_not_match_is_named(
     )
     evaluation = _evaluations(explanation)["injection"]
 
-    assert (outcome, True, ()) == (evaluation.outcome, evaluation.why.startswith(why), evaluation.edits), (
-        evaluation.why
+    assert (outcome, True, ()) == (evaluation.outcome, evaluation.why.en.startswith(why), evaluation.edits), (
+        evaluation.why.en
     )
 
 
@@ -245,7 +254,8 @@ def test_a_resource_rule_applies_if_its_group_is_used() -> None:
         "cf-crl-other-x": (RuleOutcome.NOT_APPLICABLE, "group other is not used"),
         "cf-crl-group-off": (RuleOutcome.DISABLED, "disabled by its label"),
     } == {
-        name: (evaluation.outcome, evaluation.why) for name, evaluation in _evaluations(explanation).items()
+        name: (evaluation.outcome, evaluation.why.en)
+        for name, evaluation in _evaluations(explanation).items()
     }
 
 
@@ -260,7 +270,7 @@ def test_an_exemption_is_named_with_its_end_and_reason() -> None:
 
     assert (RuleOutcome.EXEMPTED, "migration until 2030-01-31: until the migration") == (
         evaluation.outcome,
-        evaluation.why,
+        evaluation.why.en,
     )
 
 
@@ -283,7 +293,7 @@ def test_each_edit_has_its_rule_and_its_reason() -> None:
         injection_rule(ENV | {"hostIPC": True}),
     )
     in_container = {
-        edit.path[3:]: (edit.value, edit.reason)
+        edit.path[3:]: (edit.value, edit.reason.en)
         for evaluation in _evaluations(explanation).values()
         for edit in evaluation.edits
     }
@@ -301,7 +311,7 @@ def test_each_edit_has_its_rule_and_its_reason() -> None:
             "",
             "names the rules that changed the pod",
         ),
-    ] == [(edit.path, edit.rule, edit.reason) for edit in explanation.pods[0].own]
+    ] == [(edit.path, edit.rule, edit.reason.en) for edit in explanation.pods[0].own]
 
 
 def test_a_dry_run_lists_what_it_would_inject_into_each_container() -> None:
@@ -328,7 +338,9 @@ def test_a_value_that_another_rule_sets_first_or_overrides_is_listed_with_that_r
         ),
         injection_rule({"labels": {"team": "c"}, "runtimeClassName": "vendor"}, name="c", override=True),
     )
-    unused = {name: found.unused for name, found in _evaluations(explanation).items()}
+    unused = {
+        name: tuple(line.en for line in found.unused) for name, found in _evaluations(explanation).items()
+    }
 
     assert {
         "cf-crl-group-device": (),
@@ -378,12 +390,12 @@ def test_injected_affinity_is_listed_with_the_requirement_and_its_origin() -> No
     )
     line, *_ = _evaluations(explanation)["compatibility"].requirements
 
-    assert "CUDA 12.2: image tag `cuda12.2`, base unknown, says CUDA 12.2" == line
+    assert "CUDA 12.2: image tag `cuda12.2`, base unknown, says CUDA 12.2" == line.en
     assert {
         ("spec", "hostIPC"): "injected",
         ("spec", "affinity"): "only nodes that are compatible with main",
         ("metadata", "annotations"): "names the rules that changed the pod",
-    } == {edit.path[:2]: edit.reason for edit in explanation.pods[0].own}
+    } == {edit.path[:2]: edit.reason.en for edit in explanation.pods[0].own}
 
 
 def test_the_platforms_of_the_image_and_the_declared_memory_are_listed() -> None:
@@ -394,7 +406,7 @@ def test_the_platforms_of_the_image_and_the_declared_memory_are_listed() -> None
     assert (
         "GPU memory 40Gi: row images of the image catalogue",
         "CPU architecture amd64: row images of the image catalogue names the platforms of the image",
-    ) == _evaluations(explanation)["compatibility"].requirements[-2:]
+    ) == tuple(line.en for line in _evaluations(explanation)["compatibility"].requirements[-2:])
 
 
 def test_a_workload_is_explained_by_its_pod_template() -> None:
@@ -435,20 +447,14 @@ def test_an_object_that_rules_do_not_check_has_a_reason(
     """And no pods."""
     explanation = _explained(resource_rule(), document=document, **fields)
 
-    assert (True, ()) == (explanation.out_of_scope.startswith(why), explanation.pods)
+    assert (True, ()) == (explanation.out_of_scope.en.startswith(why), explanation.pods)
 
 
-def test_the_reason_is_in_the_language_of_the_policy() -> None:
+def test_the_reason_is_in_each_language() -> None:
     """As everything else in an explanation."""
-    rules = loaded(resource_rule()).rules
-    policy = compile_policy(rules, language=Language.ZH)
+    explanation = _explained(resource_rule(), document={"apiVersion": "v1", "kind": "Service"})
 
-    assert (
-        "不是已知的 Pod 或工作负载类型"
-        == explain(
-            Snapshot(policy, NO_NODES), request({"apiVersion": "v1", "kind": "Service"}), now=0
-        ).out_of_scope
-    )
+    assert "不是已知的 Pod 或工作负载类型" == explanation.out_of_scope.zh
 
 
 # The command
@@ -570,7 +576,10 @@ def test_the_mode_of_the_container_runtime_that_is_assumed_is_shown_with_its_ori
     image = "nvidia/cuda:12.4.1-base-ubuntu22.04"
     of_rule = compatibility_rule(name="by-rule", containerRuntime="cdi")
     shown = [
-        _evaluations(_explained(text, document=document, nodes=CLUSTER))[name].runtimes
+        tuple(
+            line.en
+            for line in _evaluations(_explained(text, document=document, nodes=CLUSTER))[name].runtimes
+        )
         for text, name, document in (
             (compatibility_rule(name="one"), "one", gpu_pod(image)),
             (of_rule, "by-rule", gpu_pod(image)),

@@ -12,13 +12,14 @@ from rules.decision.messages import (
     Words,
     denial,
     invalid,
-    violation,
+    worded,
 )
-from rules.model.decision import AdmissionWarning, Violation
+from rules.model.finding import Finding, notice
 from rules.model.rule import Action
 from rules.text.i18n import Language, Message, Text
 
 PATH = "spec.containers[0].resources.limits[a.com/x]"
+VIOLATION = Finding("rule", Action.DENY, PATH)
 FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
 
 
@@ -41,7 +42,7 @@ def test_a_violation_has_container_path_found_expected_and_fix(
     language: Language, reason: str, fix: str
 ) -> None:
     """The expected value is followed by the description of the rule."""
-    said = violation(LIMIT_MISSING, Text("cards", "卡数"), FACTS)
+    said = worded(VIOLATION, LIMIT_MISSING, Text("cards", "卡数"), FACTS, None)
 
     assert (reason, fix) == (said.reason.in_language(language), said.fix.in_language(language))
 
@@ -63,7 +64,7 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
 ) -> None:
     """If the expression does not name `value`, no other value helps."""
     facts = FACTS | {"found": "50", "expected": "a.com/y too"}
-    said = violation(invalid(variables), Text(), facts)
+    said = worded(VIOLATION, invalid(variables), Text(), facts, None)
 
     assert [
         (f"container 'main', {PATH}: found 50, expected a.com/y too", english),
@@ -82,12 +83,12 @@ def test_a_suggested_value_replaces_the_fix(language: Language, fix: str) -> Non
     """With the calculation."""
     facts = FACTS | {"found": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
 
-    assert fix == violation(invalid(["value"]), Text(), facts, USE_VALUE).fix.in_language(language)
+    assert fix == worded(VIOLATION, invalid(["value"]), Text(), facts, USE_VALUE).fix.in_language(language)
 
 
 def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> None:
     """Descriptions are optional."""
-    said = violation(LIMIT_MISSING, Text(), FACTS)
+    said = worded(VIOLATION, LIMIT_MISSING, Text(), FACTS, None)
 
     assert said.reason.en.endswith("expected a quantity of a.com/x")
 
@@ -97,7 +98,7 @@ def test_braces_in_values_of_users_stay_as_they_are() -> None:
     words = Words(Message("{found}"), Message("{expected}"), Message("x"))
     facts = FACTS | {"found": "{key}", "expected": "{0}", "container": "{}"}
 
-    said = violation(words, Text("{path}"), facts)
+    said = worded(VIOLATION, words, Text("{path}"), facts, None)
 
     assert f"container '{{}}', {PATH}: found {{key}}, expected {{0}} ({{path}})" == said.reason.en
     assert "x" == said.fix.en
@@ -123,22 +124,20 @@ def test_a_missing_language_falls_back_to_the_other(text: Text, language: Langua
     [
         (
             Language.EN,
-            AdmissionWarning("a", Text("wrong"), Text("fix it")),
+            notice("a", Text("wrong"), Text("fix it")),
             "gpugate: wrong; fix it [rule a]",
         ),
-        (Language.EN, AdmissionWarning("a", Text("wrong")), "gpugate: wrong [rule a]"),
-        (Language.EN, AdmissionWarning("", Text("wrong")), "gpugate: wrong"),
+        (Language.EN, notice("a", Text("wrong")), "gpugate: wrong [rule a]"),
+        (Language.EN, notice("", Text("wrong")), "gpugate: wrong"),
         (
             Language.EN,
-            AdmissionWarning("a", Text("two\n  lines"), Text("f")),
+            notice("a", Text("two\n  lines"), Text("f")),
             "gpugate: two lines; f [rule a]",
         ),
-        (Language.ZH, AdmissionWarning("a", Text("错"), Text("请改")), "gpugate: 错；请改 [规则 a]"),
+        (Language.ZH, notice("a", Text("错"), Text("请改")), "gpugate: 错；请改 [规则 a]"),
     ],
 )
-def test_a_warning_is_one_line_of_reason_fix_and_rule(
-    language: Language, found: AdmissionWarning, line: str
-) -> None:
+def test_a_warning_is_one_line_of_reason_fix_and_rule(language: Language, found: Finding, line: str) -> None:
     """It begins with the name of the webhook, as kubectl prints no other sender."""
     assert line == WarningLine(found).in_language(language)
 
@@ -150,8 +149,8 @@ def test_a_warning_is_one_line_of_reason_fix_and_rule(
 def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end: str, more: int) -> None:
     """API servers cut at 256 characters; the fix and the rule stay."""
     room = WARNING_LENGTH - len("gpugate: ") - len(end) + len("…")
-    whole = WarningLine(AdmissionWarning("a", Text("x" * room), Text("fix it"))).in_language(language)
-    cut = WarningLine(AdmissionWarning("a", Text("x" * (room + more)), Text("fix it"))).in_language(language)
+    whole = WarningLine(notice("a", Text("x" * room), Text("fix it"))).in_language(language)
+    cut = WarningLine(notice("a", Text("x" * (room + more)), Text("fix it"))).in_language(language)
 
     assert (256, f"gpugate: {'x' * room}{end.removeprefix('…')}") == (len(whole), whole)
     assert (256, f"gpugate: {'x' * (room - 1)}{end}") == (len(cut), cut)
@@ -167,18 +166,18 @@ def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end
 )
 def test_a_warning_with_a_long_fix_keeps_the_beginning_of_both_and_the_rule(reason: str, start: str) -> None:
     """A fix without its reason is not understandable."""
-    line = WarningLine(AdmissionWarning("a", Text(reason), Text("y" * 300))).en
+    line = WarningLine(notice("a", Text(reason), Text("y" * 300))).en
 
     assert (256, True, True) == (len(line), line.startswith(start), line.endswith("yyy… [rule a]"))
 
 
 def test_a_warning_of_a_rule_with_the_longest_name_has_256_characters() -> None:
     """Names of ConfigMaps have up to 253 characters."""
-    assert 256 == len(WarningLine(AdmissionWarning("a" * 253, Text("wrong"), Text("fix it"))).en)
+    assert 256 == len(WarningLine(notice("a" * 253, Text("wrong"), Text("fix it"))).en)
 
 
-def _denied(rule: str, reason: str, fix: str = "", table: str = "") -> Violation:
-    return Violation(rule, Action.DENY, "spec", Text(reason), Text(fix), table=Text(table))
+def _denied(rule: str, reason: str, fix: str = "", table: str = "") -> Finding:
+    return Finding(rule, Action.DENY, "spec", Text(reason), Text(fix), table=Text(table))
 
 
 @pytest.mark.parametrize(
@@ -212,7 +211,7 @@ def _denied(rule: str, reason: str, fix: str = "", table: str = "") -> Violation
     ],
 )
 def test_the_first_line_of_a_denial_has_the_first_violation_with_fix_and_rule(
-    language: Language, violations: list[Violation], text: str
+    language: Language, violations: list[Finding], text: str
 ) -> None:
     """`kubectl get events` cuts at the first newline; a table follows its violation."""
     assert text == denial("Pod", violations).in_language(language)

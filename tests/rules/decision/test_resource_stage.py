@@ -8,7 +8,7 @@ import pytest
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
-from rules.model.decision import Basis
+from rules.model.finding import Basis
 from rules.model.rule import Action
 from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language

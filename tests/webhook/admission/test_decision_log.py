@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import webhook.admission.decision_log
-from rules.model.decision import AdmissionRequest, Decision, Violation
+from rules.model.decision import AdmissionRequest, Decision
+from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Text
 from tests.support.serving import wait_for
@@ -90,7 +91,7 @@ def test_an_entry_keeps_no_reference_to_the_object() -> None:
     """A body may have megabytes, and so may a name."""
     log = DecisionLog()
     patch = {"op": "add", "path": "/spec/x", "value": "x" * 2**20}
-    violation = Violation("rule", Action.WARN, "spec", Text("x" * 2**20))
+    violation = Finding("rule", Action.WARN, "spec", Text("x" * 2**20), basis=Basis.POLICY)
     with log.batching():
         _record(log, "x" * 2**20, Decision(violations=(violation,), patch=(patch,)))  # type: ignore[arg-type]
         (entry,) = log._entries

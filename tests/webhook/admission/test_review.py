@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.decision.exemptions import _CHANGES
-from rules.model.decision import CAP_ANNOTATION, Decision, Violation
+from rules.model.decision import CAP_ANNOTATION, Decision
+from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Text
 from tests.support.builders import resource_rule
@@ -314,7 +315,7 @@ def test_the_documented_audit_annotations_are_those_that_there_are() -> None:
 
 def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
     """kubectl prints it."""
-    found = Violation("rule", Action.WARN, "spec", Text("line"))
+    found = Finding("rule", Action.WARN, "spec", Text("line"), basis=Basis.POLICY)
     answer = _response(
         encode_decision(UID, Decision(violations=(found,), warning_lines=(Text("line [rule]"),)))
     )

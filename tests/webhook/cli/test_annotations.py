@@ -18,7 +18,7 @@ from tests.support.report_schemas import junit_errors, sarif_errors
 from tests.support.webhooks import pod
 from webhook.cli.report.annotations import github, markdown
 from webhook.cli.report.junit import junit
-from webhook.cli.report.model import DENY, WARN, Finding, Report, Target
+from webhook.cli.report.model import DENY, WARN, RenderedFinding, Report, Target
 
 # A line each of a denial and of a warning: the second object is at line 2.
 _RULES = resource_rule()
@@ -49,7 +49,7 @@ def _results(output: str) -> list[dict[str, Any]]:
     return results
 
 
-def _target(file: str, line: int, *findings: Finding) -> Target:
+def _target(file: str, line: int, *findings: RenderedFinding) -> Target:
     return Target("", Location(file, line), findings)
 
 
@@ -112,7 +112,7 @@ def test_markdown_of_lint_has_its_summary(tmp_path: Path) -> None:
 def test_a_message_is_no_markup_and_no_second_command() -> None:
     """A pull request of a stranger has the names of its objects."""
     found = _report(
-        _target("f.yaml", 1, Finding(DENY, "a", "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m"))
+        _target("f.yaml", 1, RenderedFinding(DENY, "a", "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m"))
     )
     row = markdown(found).splitlines()[-1]
 
@@ -127,7 +127,7 @@ def test_a_message_is_no_markup_and_no_second_command() -> None:
 
 def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     """GitHub cuts a summary at 1 MiB."""
-    found = _report(*(_target("f.yaml", line, Finding(DENY, "a", "m")) for line in range(1, 251)))
+    found = _report(*(_target("f.yaml", line, RenderedFinding(DENY, "a", "m")) for line in range(1, 251)))
 
     assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(found).splitlines()[-3:]
 
@@ -159,7 +159,7 @@ def test_junit_has_a_failure_for_a_denial_and_skips_what_was_not_checked() -> No
 
 def test_junit_has_warnings_as_output_and_no_control_characters() -> None:
     """A case with warnings alone has passed."""
-    warnings = [Finding(WARN, "", message) for message in ("\x1b[1mw", "<x>")]
+    warnings = [RenderedFinding(WARN, "", message) for message in ("\x1b[1mw", "<x>")]
     text = junit(_report(_target("f", 1, *warnings), _target("f", 2)))
     warned, clean = ET.fromstring(text)[0]
 

@@ -20,7 +20,7 @@ from tests.support.fake_api import FakeApi, running
 from tests.support.report_schemas import junit_errors, open_report_errors, sarif_errors
 from webhook.cli.report import policy_reports
 from webhook.cli.report.html import html, page
-from webhook.cli.report.model import DENY, NOT_CHECKED, Finding, Fix, Report, Target
+from webhook.cli.report.model import DENY, NOT_CHECKED, Fix, RenderedFinding, Report, Target
 from webhook.cli.report.policy_reports import open_reports
 
 KEY = "vendor.com/device"
@@ -165,8 +165,8 @@ def test_a_cluster_without_open_reports_is_an_error_that_says_so(folder: Path) -
     assert "cannot list Reports of openreports.io" in result.stderr
 
 
-def _finding(fix: str) -> Finding:
-    return Finding(DENY, f"rule-{fix}", f"message; {fix}", "cause", fix)
+def _finding(fix: str) -> RenderedFinding:
+    return RenderedFinding(DENY, f"rule-{fix}", f"message; {fix}", "cause", fix)
 
 
 def _target(name: str, *fixes: str) -> Target:
@@ -199,7 +199,7 @@ def test_html_escapes_what_strangers_wrote() -> None:
 def test_no_line_of_html_begins_with_what_strangers_wrote() -> None:
     """CI systems read lines of a log as commands; a message of several lines is one line of the page."""
     message = "no node fits\n::error::of a stranger\n##[command]"
-    text = html(_report(replace(_target("a"), findings=(Finding(DENY, "rule", message),))))
+    text = html(_report(replace(_target("a"), findings=(RenderedFinding(DENY, "rule", message),))))
 
     assert '<span class="lines">::error::of a stranger&#10;##[command]</span>' in text
     assert [] == [line for line in text.splitlines() if line.lstrip().startswith(("::", "##["))]
@@ -213,7 +213,7 @@ def test_a_page_fails_if_a_variable_of_its_template_is_absent() -> None:
 
 def test_html_never_shows_what_was_not_checked_as_fine() -> None:
     """It has a section of its own, and its own number."""
-    unchecked = replace(_target("a"), findings=(Finding(NOT_CHECKED, "", "image unknown"),))
+    unchecked = replace(_target("a"), findings=(RenderedFinding(NOT_CHECKED, "", "image unknown"),))
     text = html(_report(unchecked, replace(unchecked, owner="Pod/b")))
 
     assert "<strong>2</strong>not fully checked" in text

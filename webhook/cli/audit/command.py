@@ -40,7 +40,7 @@ from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
 from webhook.cli.report.formats import FORMATS
-from webhook.cli.report.model import Finding, Report, Target, not_checked, place_of
+from webhook.cli.report.model import RenderedFinding, Report, Target, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
 from webhook.cli.terminal.console import (
     counted,
@@ -208,7 +208,7 @@ def _messages(audited: Iterable[EvaluatedWorkload]) -> list[dict[str, str]]:
     """Return a row for each distinct finding of a workload, with the number of its pods that have it."""
     rows = []
     for workload in audited:
-        pods: Counter[Finding] = Counter()
+        pods: Counter[RenderedFinding] = Counter()
         for finding, evaluated in workload.findings():
             pods[finding] += evaluated.object.is_pod
         rows += [

@@ -8,10 +8,10 @@ from typing import NamedTuple
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.decision.messages import WarningLine
-from rules.model.decision import Basis, cause_of
+from rules.model.finding import Basis, cause_of
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import EFFECTS, WARN, Finding
+from webhook.cli.report.model import EFFECTS, WARN, RenderedFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,10 +22,10 @@ class EvaluatedObject:
     decision: Decision
     language: Language
 
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[RenderedFinding]:
         """Return each violation and each other warning."""
-        return [Finding.of(each, self.language) for each in self.decision.violations] + [
-            Finding(
+        return [RenderedFinding.of(each, self.language) for each in self.decision.violations] + [
+            RenderedFinding(
                 WARN,
                 each.rule,
                 WarningLine(each).in_language(self.language),
@@ -63,7 +63,7 @@ class EvaluatedWorkload:
             for found in each.decision.violations
         )
 
-    def findings(self) -> list[tuple[Finding, EvaluatedObject]]:
+    def findings(self) -> list[tuple[RenderedFinding, EvaluatedObject]]:
         """Return the findings of the object and of each pod."""
         return [(found, each) for each in self.objects for found in each.findings()]
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from rules import Action, AdmissionRequest, Decision, Language, Violation, explain
+from rules import Action, AdmissionRequest, Decision, Finding, Language, explain
 from rules.decision.trace import ContainerTrace, Edit, Explanation, PodTrace, RuleEvaluation, RuleOutcome
 from rules.kube.json_patch import pointer
-from rules.model.decision import with_fix
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
@@ -69,7 +68,7 @@ def explanation_facts(explanation: Explanation, language: Language, *, everythin
     """Return an explanation as JSON. everything: with rules that are not applicable or disabled."""
     return {
         "allowed": explanation.decision.allowed,
-        "outOfScope": explanation.out_of_scope,
+        "outOfScope": explanation.out_of_scope.in_language(language),
         "pods": [
             {
                 "path": pointer(pod.path),
@@ -80,18 +79,18 @@ def explanation_facts(explanation: Explanation, language: Language, *, everythin
                         "image": container.image,
                         "resources": container.requests,
                         "rules": [
-                            _rule(each, language)
-                            for each in container.evaluations
-                            if everything or each.outcome not in HIDDEN
+                            _rule(evaluation, language)
+                            for evaluation in container.evaluations
+                            if everything or evaluation.outcome not in HIDDEN
                         ],
                     }
                     for container in pod.containers
                 ],
-                "edits": [_edit(edit) for edit in pod.own],
+                "edits": [_edit(edit, language) for edit in pod.own],
             }
             for pod in explanation.pods
         ],
-        "violations": [violation_facts(found, language) for found in explanation.violations],
+        "violations": [violation_facts(violation, language) for violation in explanation.violations],
         "warnings": [line.in_language(language) for line in explanation.warnings],
         "notes": [note.in_language(language) for note in explanation.decision.notes],
         "notChecked": not_checked_facts(explanation.decision, language),
@@ -103,21 +102,20 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
         "name": evaluation.rule.name,
         "source": source_of(evaluation),
         "outcome": evaluation.outcome,
-        "why": evaluation.why,
-        "requirements": evaluation.requirements,
-        "runtimes": evaluation.runtimes,
-        "edits": [_edit(edit) for edit in evaluation.edits],
+        "why": evaluation.why.in_language(language),
+        "requirements": [line.in_language(language) for line in evaluation.requirements],
+        "runtimes": [line.in_language(language) for line in evaluation.runtimes],
+        "edits": [_edit(edit, language) for edit in evaluation.edits],
         "would": evaluation.would,
-        "unused": evaluation.unused,
-        "violations": [violation_facts(found, language) for found in evaluation.violations],
-        "warnings": [
-            with_fix(warning.reason, warning.fix).in_language(language) for warning in evaluation.warnings
-        ],
+        "unused": [line.in_language(language) for line in evaluation.unused],
+        "violations": [violation_facts(violation, language) for violation in evaluation.violations],
+        "warnings": [notice.message.in_language(language) for notice in evaluation.notices],
     }
 
 
-def _edit(edit: Edit) -> dict[str, Any]:
-    return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": edit.reason}
+def _edit(edit: Edit, language: Language) -> dict[str, Any]:
+    reason = edit.reason.in_language(language)
+    return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": reason}
 
 
 def result_of(explanation: Explanation) -> tuple[str, Message, str]:
@@ -211,22 +209,20 @@ class _TreeWriter:
             (f"{mark} {self._say(result)}", f"bold {colour}"),
             (title, "bold"),
             (heading["source"], "dim"),
-            (explanation.out_of_scope, ""),
+            (explanation.out_of_scope.in_language(self._language), ""),
         )
         tree = Tree(root)
         for pod in explanation.pods:
             node = tree.add(printable(field_path(pod.path))) if len(explanation.pods) > 1 else tree
             for container in pod.containers:
                 self._add_container(node, container)
-            _add_pod(node, pod)
-        for found in explanation.violations:
-            tree.add(self._violation(found))
+            self._add_pod(node, pod)
+        for violation in explanation.violations:
+            tree.add(self._finding(violation))
         for warning in explanation.warnings:
-            tree.add(
-                _line((self._say(ACTIONS[Action.WARN]), "yellow"), (warning.in_language(self._language), ""))
-            )
+            tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (self._say(warning), "")))
         for note in explanation.decision.notes:
-            tree.add(_line((self._say(NOTE), "green"), (note.in_language(self._language), "")))
+            tree.add(_line((self._say(NOTE), "green"), (self._say(note), "")))
         for line in not_checked_lines(explanation.decision, self._language):
             tree.add(_line((f"{NOT_CHECKED_MARK} {self._say(NOT_CHECKED)}", "dim"), (line, "")))
         return tree
@@ -236,67 +232,68 @@ class _TreeWriter:
         title = f"{container.kind} {container.name}"
         requested = resources or self._say(NO_RESOURCES)
         node = tree.add(_line((title, "bold"), (container.image, ""), (requested, "dim")))
-        shown = [each for each in container.evaluations if self._everything or each.outcome not in HIDDEN]
-        names = max((len(each.rule.name) for each in shown), default=0)
-        sources = max((len(source_of(each)) for each in shown), default=0)
+        shown = [
+            evaluation
+            for evaluation in container.evaluations
+            if self._everything or evaluation.outcome not in HIDDEN
+        ]
+        names = max((len(evaluation.rule.name) for evaluation in shown), default=0)
+        sources = max((len(source_of(evaluation)) for evaluation in shown), default=0)
         if sys.stdout.isatty() and _BEFORE_RULES + names + sources > get_terminal_size().columns:
             names = sources = 0  # lines that the terminal breaks are not aligned
-        for each in shown:
-            denied = any(found.action is Action.DENY for found in each.violations)
-            mark, colour = ("✗", "red") if denied else MARKS[each.outcome]
-            name, source = each.rule.name.ljust(names), source_of(each).ljust(sources)
-            why = self._say(EXEMPT, why=each.why) if each.outcome is RuleOutcome.EXEMPTED else each.why
+        for evaluation in shown:
+            denied = any(finding.action is Action.DENY for finding in evaluation.findings)
+            mark, colour = ("✗", "red") if denied else MARKS[evaluation.outcome]
+            name, source = evaluation.rule.name.ljust(names), source_of(evaluation).ljust(sources)
+            exempt = evaluation.outcome is RuleOutcome.EXEMPTED
+            why = self._say(EXEMPT, why=evaluation.why) if exempt else self._say(evaluation.why)
             leaf = node.add(_line((mark, colour), (name, colour), (source, "dim"), (why, "")))
-            for line in self._details(each, container.path):
+            for line in self._details(evaluation, container.path):
                 leaf.add(line)
-        others = sum(each.outcome is RuleOutcome.NOT_APPLICABLE for each in container.evaluations)
+        others = sum(evaluation.outcome is RuleOutcome.NOT_APPLICABLE for evaluation in container.evaluations)
         if others and not self._everything:
             text = self._say(NOT_APPLICABLE_RULES, rules=counted(others, "rule"))
             node.add(_line((f"· {text}", "dim")))
 
     def _details(self, evaluation: RuleEvaluation, root: Path) -> Iterator[Text]:
-        """Yield the requirements, changes, violations and warnings of a rule."""
+        """Yield the requirements, changes and findings of a rule."""
         for requirement in evaluation.requirements:
-            yield _line((self._say(REQUIRES), "dim"), (requirement, ""))
+            yield _line((self._say(REQUIRES), "dim"), (self._say(requirement), ""))
         for runtime in evaluation.runtimes:
-            yield _line((self._say(ASSUMES), "dim"), (runtime, ""))
-        yield from (_change(edit, root) for edit in evaluation.edits)
+            yield _line((self._say(ASSUMES), "dim"), (self._say(runtime), ""))
+        yield from (self._change(edit, root) for edit in evaluation.edits)
         for what in evaluation.would:
             dryrun = self._say(ACTIONS[Action.DRYRUN])
             yield _line((dryrun, "cyan"), (self._say(WOULD_INJECT, what=what), ""))
         for line in evaluation.unused:
-            yield _line((self._say(NOTE), "green"), (line, ""))
-        yield from map(self._violation, evaluation.violations)
-        for warning in evaluation.warnings:
-            text = with_fix(warning.reason, warning.fix).in_language(self._language)
-            yield _line((self._say(ACTIONS[Action.WARN]), "yellow"), (text, ""))
+            yield _line((self._say(NOTE), "green"), (self._say(line), ""))
+        yield from map(self._finding, (*evaluation.violations, *evaluation.notices))
 
-    def _violation(self, found: Violation) -> Text:
+    def _finding(self, finding: Finding) -> Text:
+        message = self._say(finding.message)
         return _line(
-            (self._say(ACTIONS[found.action]), _COLOURS[found.action]),
-            (lines(found.message.in_language(self._language)), ""),
+            (self._say(ACTIONS[finding.action]), _COLOURS[finding.action]),
+            (lines(message) if finding.basis else message, ""),
         )
+
+    def _add_pod(self, tree: Tree, pod: PodTrace) -> None:
+        """Add the changes of the pod itself."""
+        if pod.own:
+            node = tree.add(_line(("pod", "bold")))
+            for edit in pod.own:
+                node.add(self._change(edit, pod.path, edit.rule))
+
+    def _change(self, edit: Edit, root: Path, rule: str = "") -> Text:
+        path, value = edit.path[len(root) :], edit.value
+        name = field_path(path)
+        if path[-2:-1] == ("env",) and isinstance(value, dict):
+            name, value = f"env {value.get('name')}", value.get("value", value.get("valueFrom"))
+        change = f"{name}: {msgspec.json.encode(value).decode()}"
+        reason = ", ".join(filter(None, (self._say(edit.reason), rule)))
+        return _line(("+", "green"), (change, "green"), (f"({reason})", "dim"))
 
     def _say(self, words: Message, **facts: object) -> str:
         return words.having(**facts).in_language(self._language)
-
-
-def _add_pod(tree: Tree, pod: PodTrace) -> None:
-    """Add the changes of the pod itself."""
-    if pod.own:
-        node = tree.add(_line(("pod", "bold")))
-        for edit in pod.own:
-            node.add(_change(edit, pod.path, edit.rule))
-
-
-def _change(edit: Edit, root: Path, rule: str = "") -> Text:
-    path, value = edit.path[len(root) :], edit.value
-    name = field_path(path)
-    if path[-2:-1] == ("env",) and isinstance(value, dict):
-        name, value = f"env {value.get('name')}", value.get("value", value.get("valueFrom"))
-    change = f"{name}: {msgspec.json.encode(value).decode()}"
-    reason = f"({edit.reason}, {rule})" if rule else f"({edit.reason})"
-    return _line(("+", "green"), (change, "green"), (reason, "dim"))
 
 
 def _line(*parts: tuple[str, str]) -> Text:

@@ -30,7 +30,7 @@ from webhook.cli.inputs.options import (
 from webhook.cli.inputs.session import NO_RULES, Session, with_session
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.junit import junit_of_files
-from webhook.cli.report.model import DENY, WARN, Finding, Report, Target
+from webhook.cli.report.model import DENY, WARN, RenderedFinding, Report, Target
 from webhook.cli.terminal.console import counted, print_json, print_summary, print_warning
 from webhook.cli.terminal.vocabulary import LEVELS, LINT_SUMMARY
 
@@ -144,10 +144,12 @@ def _report(loaded: Loaded, files: Sequence[str], language: Language) -> Report:
     """Return the report of the findings in each file."""
     counts = (sum(1 for _ in loaded.rules), len(loaded.errors), len(loaded.warnings))
     rules, errors, warnings = map(counted, counts, ("valid rule", "error", "warning"))
-    by_file: dict[str, list[Finding]] = {file: [] for file in files}
+    by_file: dict[str, list[RenderedFinding]] = {file: [] for file in files}
     for effect, error in _sorted(loaded, files):
         message = printable(": ".join(filter(None, (error.path, error.text.in_language(language)))))
-        by_file[error.location.file].append(Finding(effect, error.code.value, message, place=error.location))
+        by_file[error.location.file].append(
+            RenderedFinding(effect, error.code.value, message, place=error.location)
+        )
     return Report(
         "gpugate lint",
         LINT_SUMMARY.having(rules=rules, errors=errors, warnings=warnings).in_language(language),
@@ -172,7 +174,7 @@ def _text(report: Report) -> str:
 def _facts(effect: str, error: RuleError, language: Language) -> dict[str, str | int]:
     """Return an error or warning for JSON."""
     return {
-        "level": Finding(effect, "", "").level,
+        "level": RenderedFinding(effect, "", "").level,
         "code": error.code.value,
         "file": error.location.file,
         "line": error.location.line,

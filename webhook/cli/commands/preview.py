@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from rules import Action, AdmissionRequest, Decision, Language, Violation
+from rules import Action, AdmissionRequest, Decision, Finding, Language
 from rules.text.i18n import Message
 from rules.text.printable import printable
 from webhook.cli.inputs.installation import cluster_cap
@@ -34,7 +34,15 @@ from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
-from webhook.cli.report.model import WARN, Finding, Report, Target, not_checked, place_of, violation_facts
+from webhook.cli.report.model import (
+    WARN,
+    RenderedFinding,
+    Report,
+    Target,
+    not_checked,
+    place_of,
+    violation_facts,
+)
 from webhook.cli.terminal.console import (
     Styled,
     counted,
@@ -252,7 +260,7 @@ def _result(preview: Preview) -> tuple[str, str, Message]:
     return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
 
 
-def _with_rule(violation: Violation, language: Language) -> str:
+def _with_rule(violation: Finding, language: Language) -> str:
     """Return the message of a violation with its rule at the end of the first line."""
     first, newline, rest = violation.message.in_language(language).partition("\n")
     return f"{first} [{violation.rule}]{newline}{rest}"
@@ -289,17 +297,17 @@ def _target(language: Language, preview: Preview) -> Target:
     decision = preview.decision
     unchecked = not_checked(decision, language, WITHOUT_NODES)
     if not (preview.has_pods or unchecked):
-        unchecked = (Finding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
+        unchecked = (RenderedFinding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
     return Target(
         preview.title,
         place_of(preview.source),
         (
             *(
-                Finding.of(violation, language)
+                RenderedFinding.of(violation, language)
                 for violation in decision.violations
                 if violation.action is not Action.WARN
             ),
-            *(Finding(WARN, "", warning) for warning in _warnings(language, preview)),
+            *(RenderedFinding(WARN, "", warning) for warning in _warnings(language, preview)),
             *unchecked,
         ),
     )

@@ -11,7 +11,7 @@ from urllib.parse import quote
 
 from rules.text.printable import printable, printable_json
 from rules.text.yaml_document import Location
-from webhook.cli.report.model import Finding, Report, Target
+from webhook.cli.report.model import RenderedFinding, Report, Target
 from webhook.cli.terminal.vocabulary import LEVELS, MORE_FINDINGS, heading
 
 # Rows of a table: GitHub shows a summary of 1 MiB at most.
@@ -107,7 +107,7 @@ def _cell(text: str) -> str:
     return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;").replace("\n", "<br>")
 
 
-def _located(report: Report) -> Iterator[tuple[Target, Finding, Location | None]]:
+def _located(report: Report) -> Iterator[tuple[Target, RenderedFinding, Location | None]]:
     """Yield the findings of which the summary does not say everything, each with its place in a file."""
     for target in report.targets:
         for finding in target.findings:
@@ -115,6 +115,6 @@ def _located(report: Report) -> Iterator[tuple[Target, Finding, Location | None]
                 yield target, finding, finding.place or target.place
 
 
-def _text(target: Target, finding: Finding) -> str:
+def _text(target: Target, finding: RenderedFinding) -> str:
     """Return the object and the message, with control characters escaped."""
     return printable(": ".join(filter(None, (target.title, finding.message))), "\n")

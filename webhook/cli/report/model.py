@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rules import Decision, Language, Violation
+from rules import Decision, Finding, Language
 from rules.model.certainty import Certainty
-from rules.model.decision import cause_of
+from rules.model.finding import cause_of
 from rules.text.i18n import Message
 from rules.text.yaml_document import Location
 from webhook.cli.inputs.not_checked import not_checked_line
@@ -28,8 +28,8 @@ _LEVELS: Final = {DENY: "error", WARN: "warning", DRYRUN: "notice", NOT_CHECKED:
 _CODES: Final = {WARN: "warning", NOT_CHECKED: "not-checked"}
 
 
-class Finding(NamedTuple):
-    """What is wrong, or what is not checked, of which nothing is known.
+class RenderedFinding(NamedTuple):
+    """What is wrong, or what is not checked, in the language of a report.
 
     effect: one of EFFECTS. rule: the rule that finds it, or the code of a mistake in a file; may be empty.
     message: what is wrong and what to do. cause: what is wrong without container and path, which objects with
@@ -49,7 +49,7 @@ class Finding(NamedTuple):
     in_summary: bool = False
 
     @classmethod
-    def of(cls, violation: Violation, language: Language) -> Finding:
+    def of(cls, violation: Finding, language: Language) -> RenderedFinding:
         """Return the finding of a violation."""
         return cls(
             violation.action.value,
@@ -72,7 +72,7 @@ class Finding(NamedTuple):
         return self.rule or _CODES[self.effect]
 
 
-def violation_facts(violation: Violation, language: Language) -> dict[str, Any]:
+def violation_facts(violation: Finding, language: Language) -> dict[str, Any]:
     """Return a violation for JSON."""
     return {
         "rule": violation.rule,
@@ -86,10 +86,12 @@ def violation_facts(violation: Violation, language: Language) -> dict[str, Any]:
 
 def not_checked(
     decision: Decision, language: Language, in_summary: Collection[Message] = ()
-) -> tuple[Finding, ...]:
+) -> tuple[RenderedFinding, ...]:
     """Return what a decision did not check. in_summary: reasons that the summary of the report has."""
     return tuple(
-        Finding(NOT_CHECKED, "", not_checked_line(each, language), in_summary=each.reason in in_summary)
+        RenderedFinding(
+            NOT_CHECKED, "", not_checked_line(each, language), in_summary=each.reason in in_summary
+        )
         for each in decision.not_checked
     )
 
@@ -111,7 +113,7 @@ class Target:
 
     title: str
     place: Location | None = None
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[RenderedFinding, ...] = ()
     passed: tuple[str, ...] = ()
     owner: str = ""
     reference: Mapping[str, str] = field(default_factory=dict)

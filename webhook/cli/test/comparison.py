@@ -9,7 +9,8 @@ from difflib import SequenceMatcher
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from rules.model.decision import Decision, Violation
+from rules.model.decision import Decision
+from rules.model.finding import Finding
 from rules.text.i18n import Language
 from webhook.cli.test.schema import ExpectDocument, ViolationDocument
 
@@ -102,7 +103,7 @@ def _patch(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
 
 
 def _violations(
-    expected: Sequence[ViolationDocument], actual: Sequence[Violation], language: Language
+    expected: Sequence[ViolationDocument], actual: Sequence[Finding], language: Language
 ) -> Difference:
     pairs = _pairs(expected, actual, partial(_is_violation, language))
     rows = [
@@ -148,7 +149,7 @@ def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Difference:
     )
 
 
-def _is_violation(language: Language, expected: ViolationDocument, actual: Violation) -> bool:
+def _is_violation(language: Language, expected: ViolationDocument, actual: Finding) -> bool:
     return (
         expected.rule in ("", actual.rule)
         and expected.action in ("", actual.action)

@@ -123,7 +123,7 @@ class _Result:
             "mark": mark,
             "result": word.in_language(self._language),
             "colour": colour,
-            "outOfScope": explanation.out_of_scope,
+            "outOfScope": explanation.out_of_scope.in_language(self._language),
             "findings": findings,
             "diff": _diff(request.object, admitted) if decision.patch else [],
             "explanation": self._trace(),
@@ -137,7 +137,7 @@ class _Result:
             if violation.action is not Action.WARN:  # those are warnings
                 line = _locate(document, place, violation.path).line
                 level, fix = violation.action.value, violation.fix.in_language(language)
-                message = replace(violation, fix=Message()).message.in_language(language)
+                message = violation._replace(fix=Message()).message.in_language(language)
                 yield self._finding(level, ACTIONS[violation.action], message, line, fix, violation.rule)
         for warning in decision.warning_lines:
             yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))

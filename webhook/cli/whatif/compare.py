@@ -12,7 +12,8 @@ from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
 from rules.compatibility.evaluate import FittingNodes
 from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
-from rules.model.decision import NO_NODES, UNKNOWN_CUDA, cause_of, with_fix
+from rules.model.decision import NO_NODES, UNKNOWN_CUDA
+from rules.model.finding import cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.node_changes import Change
@@ -188,10 +189,10 @@ class ClusterState:
 
     def _run_state(self, placement: Placement) -> RunState:
         decision, language = placement.decision, self._language
-        warned = [violation.warning for violation in decision.violations if violation.action is Action.WARN]
+        warned = [violation for violation in decision.violations if violation.action is Action.WARN]
+        lines = {WarningLine(finding): cause_of(finding) for finding in (*warned, *decision.notices)}
         warnings = tuple(
-            Reason(WarningLine(warning).in_language(language), cause_of(warning).in_language(language))
-            for warning in dict.fromkeys([*warned, *decision.notices])
+            Reason(line.in_language(language), cause.in_language(language)) for line, cause in lines.items()
         )
         fitting = min(placement.nodes, key=lambda nodes: nodes.compatible.bit_count(), default=None)
         runs = RunState(decision.allowed, decision.allowed, (), warnings)

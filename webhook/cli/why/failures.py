@@ -14,7 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import read_table
 from rules.model.certainty import Certainty
-from rules.model.decision import Basis, Decision, Violation
+from rules.model.decision import Decision
+from rules.model.finding import Basis, Finding
 from rules.text.i18n import Language, Message, Text
 from webhook.cli.why.unscheduled import Unscheduled
 
@@ -188,7 +189,7 @@ def causes(
     return sorted([*by_rules, *by_tables], key=lambda cause: cause.certainty is not Certainty.CERTAIN)
 
 
-def _reason(violation: Violation, language: Language) -> str:
+def _reason(violation: Finding, language: Language) -> str:
     """Return the reason of a violation; a violation of policy names the rule, whose owner can change it."""
     reason = violation.reason
     if violation.basis is not Basis.FACT:

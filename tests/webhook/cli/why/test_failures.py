@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from rules.cuda.tables import read_table
 from rules.model.certainty import Certainty
-from rules.model.decision import Basis, Decision, Violation
+from rules.model.decision import Decision
+from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Language, Text
 from tests.support.cpu_time import loops
@@ -70,7 +71,7 @@ ROWS: Final = {row["name"]: row for row in read_table("failures")}
 ERRORS: Final = read_table("errors")
 
 
-def found(*lines: str, source: Source = Source.LOG, violations: tuple[Violation, ...] = ()) -> list[Cause]:
+def found(*lines: str, source: Source = Source.LOG, violations: tuple[Finding, ...] = ()) -> list[Cause]:
     """Return the causes by lines of one source."""
     decision = Decision(allowed=not violations, violations=violations)
     return causes(decision, [Statement(source, "place", line) for line in lines], Language.EN)
@@ -117,9 +118,9 @@ def test_the_text_that_older_versions_print_for_busy_devices_is_known() -> None:
     assert ["cudaErrorDevicesUnavailable"] == [each.name for each in found(old)]
 
 
-def _violation(basis: Basis) -> Violation:
+def _violation(basis: Basis) -> Finding:
     reason, fix, table = Text("the driver is too old"), Text("newer driver"), Text("table")
-    return Violation("rule", Action.DENY, "path", reason, fix, basis=basis, table=table)
+    return Finding("rule", Action.DENY, "path", reason, fix, basis=basis, table=table)
 
 
 def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_evidence() -> None:
