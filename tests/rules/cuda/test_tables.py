@@ -35,6 +35,7 @@ TABLES = (
     "gpu_resources",
     "gpus",
     "images",
+    "models",
     "frameworks",
     "requirements",
     "runtime_modes",
