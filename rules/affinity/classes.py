@@ -81,7 +81,7 @@ def _term(nodes: Split, node: int, facts: Sequence[Sequence[str]], needed: Colle
 def _expression(nodes: Split, node: int, key: str) -> MatchExpression:
     """Return the expression that a label has the value of a node, or does not exist if the node lacks it."""
     keys, without = nodes.lost
-    if not (key in keys and node & without) and node & nodes.inventory.labels.having(key):
+    if not (key in keys and node & without) and node & nodes.inventory.labels.with_key(key):
         value = next(value for value, having in nodes.inventory.labels.values(key) if having & node)
         return MatchExpression(EXPRESSIONS, key, "In", (str(value),))
     return MatchExpression(EXPRESSIONS, key, "DoesNotExist")

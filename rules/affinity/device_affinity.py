@@ -58,7 +58,7 @@ def _keys(inventory: Inventory) -> list[str]:
     """Return labels of a node's kind: GPU, instance type and pool first, then other labels of groups."""
     first = [*LabelNames().product, INSTANCE_TYPE, *autoscaler_labels()]
     others = sorted(key for key in inventory.labels if key not in first and _is_of_a_group(key))
-    return [key for key in first if inventory.labels.having(key)] + others
+    return [key for key in first if inventory.labels.with_key(key)] + others
 
 
 def _is_of_a_group(key: str) -> bool:

@@ -90,7 +90,7 @@ def _inside(versions: VersionRange, family: LabelFamily, inventory: Inventory) -
             terms.append((*above, *([] if end is None else [_below(key, end)])) or (_has(key),))
         if not first and width - len(keys) >= family.needed:  # a missing part counts as 0
             terms += [(_in(key, ""),)] if labels.equal(key, "") else []
-            terms += [(_has_not(key),)] if labels.having(family.key) & ~labels.having(key) else []
+            terms += [(_has_not(key),)] if labels.with_key(family.key) & ~labels.with_key(key) else []
         if high is not None and any(high[1:]):
             zeros = (0,) * len(others)
             terms += ((at(key, high[0]), *term) for term in between(others, zeros, high[1:]))

@@ -123,7 +123,7 @@ def memory_findings(
     for required, users in containers.items():
         for container in users:
             share = requested_memory(container)
-            if share is None or not share.unit or evaluator.inventory.most(share.resource):
+            if share is None or not share.unit or evaluator.inventory.largest_amount(share.resource):
                 continue
             names = requested_resources(container)
             nodes = evaluator.offering(names) | evaluator.returning(names)

@@ -96,7 +96,7 @@ class NodeEvaluator:
     def __init__(self, inventory: Inventory, prospects: Prospects = NO_PROSPECTS) -> None:
         self.inventory = inventory
         self.tainted = inventory.tainted
-        declared = inventory.declared.pools
+        declared = inventory.node_pools.pools
         self.prospects = Prospects((*prospects.pools, *declared)) if declared else prospects
         self.undeclared = inventory.undeclared and not prospects
         self.autoscaled = inventory.autoscaled or bool(prospects)
@@ -121,7 +121,7 @@ class NodeEvaluator:
         A resource that no node offers belongs to a scheduler (HAMi's memory and cores do) and excludes no
         node, unless nothing else is requested.
         """
-        found = [self.inventory.offering(name) for name in names]
+        found = [self.inventory.nodes_offering(name) for name in names]
         nodes = self.inventory.everything
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
@@ -129,9 +129,11 @@ class NodeEvaluator:
 
     def _returning(self, names: tuple[str, ...]) -> int:
         """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""
-        if not self.inventory.not_ready:
+        if not self.inventory.recovering:
             return 0
-        found = [self.inventory.offering(name) | self.inventory.returning(name) for name in names]
+        found = [
+            self.inventory.nodes_offering(name) | self.inventory.nodes_recovering(name) for name in names
+        ]
         nodes = self.inventory.everything
         for offering in filter(None, found) if any(found) else found:
             nodes &= offering
@@ -144,20 +146,23 @@ class NodeEvaluator:
         """
         inventory, now, later = self.inventory, self.inventory.everything, self.inventory.everything
         for name, amount in amounts:
-            offering = inventory.offering(name, amount)
-            now &= offering if inventory.offering(name) else now
-            later &= offering | inventory.returning(name, amount) if inventory.most(name) else later
+            offering = inventory.nodes_offering(name, amount)
+            now &= offering if inventory.nodes_offering(name) else now
+            if inventory.largest_amount(name):
+                later &= offering | inventory.nodes_recovering(name, amount)
         return now, later
 
     def _excess(self, amounts: Amounts) -> tuple[ExcessiveRequest, ...]:
         """Return the resources of which no node has the amount, nor one that may be added for certain."""
         found = []
         for name, amount in amounts:
-            present, pools = self.inventory.most(name), self.prospects.most(name)
+            present, pools = self.inventory.largest_amount(name), self.prospects.most(name)
             if present:
-                enough = self.inventory.offering(name, amount) | self.inventory.returning(name, amount)
+                enough = self.inventory.nodes_offering(name, amount) | self.inventory.nodes_recovering(
+                    name, amount
+                )
             else:
-                enough = self.inventory.offering(name) | self.inventory.returning(name)
+                enough = self.inventory.nodes_offering(name) | self.inventory.nodes_recovering(name)
             known = self.prospects.having_amount(name, amount) & ~self.prospects.of_any_amount if pools else 0
             if (present or pools) and not (enough or known):
                 certain = not self.prospects.of_any_amount

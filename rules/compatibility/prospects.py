@@ -77,7 +77,9 @@ class Prospects:
             return []
         nodes = self._selected(spec)
         # A resource that neither a node nor a pool has belongs to a scheduler.
-        offering = [found for name in names if (found := self._nodes.offering(name) | self.of_any_amount)]
+        offering = [
+            found for name in names if (found := self._nodes.nodes_offering(name) | self.of_any_amount)
+        ]
         for found in offering:
             nodes &= found
         for name, amount in amounts:
@@ -96,13 +98,13 @@ class Prospects:
 
         All, if no pool is known to have the resource.
         """
-        if not self._nodes.offering(resource):
+        if not self._nodes.nodes_offering(resource):
             return self._nodes.everything
-        return self._nodes.offering(resource, amount) | self.of_any_amount
+        return self._nodes.nodes_offering(resource, amount) | self.of_any_amount
 
     def most(self, resource: str) -> int:
         """Return how many of a resource a node of a pool has at most; 0 if none is known."""
-        return self._nodes.most(resource)
+        return self._nodes.largest_amount(resource)
 
     def incompatible(self, required: tuple[RuleRequirement, ...]) -> Iterator[NodePool]:
         """Yield the pools whose nodes are not compatible, whether or not they can take a pod."""
@@ -149,7 +151,7 @@ class Prospects:
 
     def _open(self, key: str) -> int:
         """Return the pools, as a bit set, whose nodes have a label with a value that is not declared."""
-        declared = self._nodes.labels.having(key)
+        declared = self._nodes.labels.with_key(key)
         if key.startswith(_ON_ALL_NODES):
             return self._nodes.everything & ~declared
         return sum(bit for bit, prefixes in self._opened if key.startswith(prefixes)) & ~declared

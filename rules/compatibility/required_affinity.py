@@ -209,7 +209,7 @@ def _ordered(
     ordered: list[Iterable[str]] = [*_parts(names.driver), *_parts(names.cuda)]
     for fact in sorted(facts, key=excludes):
         ordered += facts[fact]
-    return [[key for key in keys if inventory.labels.having(key)] for keys in ordered]
+    return [[key for key in keys if inventory.labels.with_key(key)] for keys in ordered]
 
 
 def _rising(names: LabelNames, example: NodeCapabilities, judge: Judge) -> dict[str, int]:

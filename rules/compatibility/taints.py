@@ -200,5 +200,5 @@ def _with_amounts(names: Iterable[str], asked: PodRequest, evaluator: NodeEvalua
     """Yield resources, each with its amount if nodes are compared by it."""
     amounts = dict(asked.amounts)
     for name in names:
-        amount = amounts.get(name, 1) if evaluator.inventory.most(name) else 1
+        amount = amounts.get(name, 1) if evaluator.inventory.largest_amount(name) else 1
         yield f"{amount} {name}" if amount > 1 else name

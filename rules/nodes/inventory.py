@@ -32,14 +32,14 @@ from rules.nodes.node_row import (
     NodeState,
     objects_of,
     read_node,
-    returning_resources,
+    recovering_resources,
 )
 
 # The resources of a node, indexed together with its labels under a key that no label can have.
 _RESOURCES: Final = "//resources"
 # The resources that a node does not offer now, but may offer again, likewise: it is not ready or cordoned, or
 # its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
-_RETURNING: Final = "//returning"
+_RECOVERING: Final = "//recovering"
 # How many of a resource a node has now, and how many it may have when it is ready again, likewise: a key for
 # each resource that stands for GPUs. Amounts of other resources, and of devices of DRA, are unknown.
 _AMOUNT: Final = "//amount/"
@@ -86,11 +86,11 @@ class Inventory:
         "_devices",
         "_positions",
         "_rows",
-        "declared",
         "dra",
         "everything",
         "facts",
         "labels",
+        "node_pools",
         "operator",
         "source",
     )
@@ -101,7 +101,7 @@ class Inventory:
         self._positions: ShardedDict[str, int] = ShardedDict()  # by node name
         self.labels = LabelIndex()
         self.everything = 0
-        self.declared = DeclaredPools()
+        self.node_pools = DeclaredPools()
         self.dra = NO_DRA
         self.operator = GpuOperator()
         self.facts = BUILT_IN
@@ -143,12 +143,12 @@ class Inventory:
         rows = ((name, row) for name in changed if (row := self._row_of(name)))
         return after._replace({name: after._indexed(row, pool) for name, row in rows})
 
-    def with_pools(self, declared: DeclaredPools) -> Inventory:
+    def with_pools(self, pools: DeclaredPools) -> Inventory:
         """Return an inventory in which an autoscaler may add these nodes; this one if nothing changes."""
-        if declared == self.declared:
+        if pools == self.node_pools:
             return self
         after = copy(self)
-        after.declared = declared
+        after.node_pools = pools
         return after
 
     def with_operator(self, settings: GpuOperator) -> Inventory:
@@ -162,7 +162,7 @@ class Inventory:
         after.operator = settings
         after._classes = {}  # reading them anew is faster than moving so many nodes
         pool: dict[Fact, Fact] = {}
-        rows = filter(None, map(self._row_of, self.names(self.labels.having(managed_label()))))
+        rows = filter(None, map(self._row_of, self.names(self.labels.with_key(managed_label()))))
         return after._replace({row.name: after._indexed(row, pool) for row in rows})
 
     def with_facts(self, facts: Facts) -> Inventory:
@@ -210,23 +210,23 @@ class Inventory:
         position = self._positions.get(name)
         return 0 if position is None else 1 << position
 
-    def offering(self, resource: str, amount: int = 1) -> int:
+    def nodes_offering(self, resource: str, amount: int = 1) -> int:
         """Return the ready nodes that have an amount of a resource allocatable, or an unknown one."""
-        nodes = self._having(_RESOURCES, resource)
+        nodes = self._nodes_with(_RESOURCES, resource)
         if amount > 1:
-            nodes &= ~self.labels.having(_AMOUNT + resource)
+            nodes &= ~self.labels.with_key(_AMOUNT + resource)
             nodes |= self.labels.above(_AMOUNT + resource, amount - 1)
         return nodes
 
-    def returning(self, resource: str, amount: int = 1) -> int:
+    def nodes_recovering(self, resource: str, amount: int = 1) -> int:
         """Return the nodes that do not offer an amount of a resource now, but may offer it again."""
-        nodes = self._having(_RETURNING, resource) | self._having(_RETURNING, ANY)
+        nodes = self._nodes_with(_RECOVERING, resource) | self._nodes_with(_RECOVERING, ANY)
         if amount > 1:
-            nodes &= ~self.labels.having(_LATER + resource)
+            nodes &= ~self.labels.with_key(_LATER + resource)
             nodes |= self.labels.above(_LATER + resource, amount - 1)
         return nodes
 
-    def most(self, resource: str) -> int:
+    def largest_amount(self, resource: str) -> int:
         """Return how many of a resource the largest node has, or may have again; 0 if none is known."""
         known = (*self.labels.values(_AMOUNT + resource), *self.labels.values(_LATER + resource))
         return max((amount for amount, _ in known if isinstance(amount, int)), default=0)
@@ -234,24 +234,24 @@ class Inventory:
     @property
     def ready(self) -> int:
         """The nodes that take pods now."""
-        return self.everything & ~self.labels.having(_NOT_READY)
+        return self.everything & ~self.labels.with_key(_NOT_READY)
 
     @property
     def reporting_devices(self) -> int:
         """The nodes of whose GPUs devices of DRA say something, which labels may not say."""
-        return self.labels.having(_DEVICES)
+        return self.labels.with_key(_DEVICES)
 
     @property
-    def not_ready(self) -> int:
+    def recovering(self) -> int:
         """The nodes of which some resource may come back."""
-        return self.labels.having(_RETURNING)
+        return self.labels.with_key(_RECOVERING)
 
     def tolerated(self, tolerations: object) -> int:
         """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates.
 
         The time is linear in the number of different sets of taints.
         """
-        nodes = self.everything & ~self.labels.having(_TAINTS)
+        nodes = self.everything & ~self.labels.with_key(_TAINTS)
         for taints, members in self.labels.values(_TAINTS):
             if isinstance(taints, frozenset) and tolerates(tolerations, taints):
                 nodes |= members
@@ -269,29 +269,29 @@ class Inventory:
     @property
     def former_drivers(self) -> int:
         """The nodes whose labels of the driver vanished some minutes ago, but count for now."""
-        return self.labels.having(_FORMER_DRIVER)
+        return self.labels.with_key(_FORMER_DRIVER)
 
     @property
     def tainted(self) -> int:
         """The nodes with taints that keep pods away."""
-        return self.labels.having(_TAINTS)
+        return self.labels.with_key(_TAINTS)
 
     @property
     def autoscaled(self) -> bool:
         """Whether an autoscaler may add nodes."""
-        return self.declared.autoscaled or self._labelled_by_autoscaler
+        return self.node_pools.autoscaled or self._labelled_by_autoscaler
 
     @property
     def undeclared(self) -> bool:
         """Whether there may be nodes with GPUs of which nothing is known."""
-        known = self.declared
+        known = self.node_pools
         if known.signs or (self._labelled_by_autoscaler and not known.lists_karpenter):
             return True
         return any(map(facts_of, self.dra.devices.elsewhere))  # GPUs of no node, as over a network
 
     @property
     def _labelled_by_autoscaler(self) -> bool:
-        return any(self.labels.having(key) for key in autoscaler_labels())
+        return any(self.labels.with_key(key) for key in autoscaler_labels())
 
     @property
     def in_managed_pools(self) -> bool:
@@ -300,15 +300,15 @@ class Inventory:
         A file of nodes does not tell: the status of cluster-autoscaler is another object. The pools that only
         an autoscaler has are known, or their autoscaler is a sign of unknown nodes by itself.
         """
-        if self.declared.lists_autoscaler_status:
+        if self.node_pools.lists_autoscaler_status:
             return False
-        return any(self.labels.having(key) for key in pool_labels() if key not in autoscaler_labels())
+        return any(self.labels.with_key(key) for key in pool_labels() if key not in autoscaler_labels())
 
     def instance_types(self) -> Iterator[tuple[str, int]]:
         """Yield each instance type in the cluster with its nodes, in the order of their names."""
         yield from sorted((str(name), nodes) for name, nodes in self.labels.values(INSTANCE_TYPE))
 
-    def _having(self, key: str, resource: str) -> int:
+    def _nodes_with(self, key: str, resource: str) -> int:
         matching = 0
         for names, nodes in self.labels.values(key):  # one entry per distinct set of resources
             if isinstance(names, frozenset) and resource in names:
@@ -344,10 +344,12 @@ class Inventory:
                 raise AssertionError("a position of the index is that of a row")
             labels = row.labels
             for key in keys:
-                matching &= self.labels.equal(key, labels[key]) if key in labels else ~self.labels.having(key)
+                matching &= (
+                    self.labels.equal(key, labels[key]) if key in labels else ~self.labels.with_key(key)
+                )
             for key in _CAPABILITIES:
                 value = row.other(key)
-                matching &= ~self.labels.having(key) if value is None else self.labels.equal(key, value)
+                matching &= ~self.labels.with_key(key) if value is None else self.labels.equal(key, value)
             members[_capabilities(row, names, self.facts)] |= matching
             left ^= matching
         return _classes(members)
@@ -361,7 +363,7 @@ class Inventory:
         """
         present = []
         for family in families:
-            if carrying := self.labels.having(family.key) & nodes:
+            if carrying := self.labels.with_key(family.key) & nodes:
                 present.append((family, carrying))
                 nodes ^= carrying
         return tuple(present)
@@ -379,8 +381,8 @@ class Inventory:
         by_devices = devices.resources | devices.may_offer
         for key, amounts in ((_AMOUNT, state.amounts), (_LATER, state.may_have)):
             facts += ((key + name, amount) for name, amount in amounts if name not in by_devices)
-        if returning := returning_resources(offered, state, devices.may_offer, labels.items()):
-            facts.append((_RETURNING, returning))
+        if recovering := recovering_resources(offered, state, devices.may_offer, labels.items()):
+            facts.append((_RECOVERING, recovering))
         if not state.ready:
             facts.append((_NOT_READY, True))
         if state.taints:
@@ -405,7 +407,7 @@ class Inventory:
         if not changes:
             return self
         after = Inventory()
-        after.declared, after.dra, after._devices = self.declared, self.dra, self._devices
+        after.node_pools, after.dra, after._devices = self.node_pools, self.dra, self._devices
         after.operator, after.source, after.facts = self.operator, self.source, self.facts
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything

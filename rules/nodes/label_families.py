@@ -202,12 +202,12 @@ _FACTS: tuple[frozenset[str], ...] = (
 )
 
 
-def tell_driver(keys: Iterable[str]) -> bool:
+def report_driver(keys: Iterable[str]) -> bool:
     """Return whether one of these labels reports the driver, or its CUDA version."""
     return not (_CUDA | _DRIVER).isdisjoint(keys)
 
 
-def vanished(before: Mapping[str, str], after: Iterable[str]) -> dict[str, str]:
+def lost_labels(before: Mapping[str, str], after: Iterable[str]) -> dict[str, str]:
     """Return the labels of each fact that a node reported before, and reports by no label after.
 
     before: its labels. after: the keys of its labels.

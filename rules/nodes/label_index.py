@@ -48,7 +48,7 @@ class LabelIndex:
         """Yield the keys, in no particular order."""
         return iter(self._keys)
 
-    def having(self, key: str) -> int:
+    def with_key(self, key: str) -> int:
         """Return the nodes that have the key, with any value."""
         return self._keys[key].present if key in self._keys else 0
 

@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.kube.tolerations import Taint, read_taints
-from rules.nodes.label_families import gpu_labels, gpu_resource_domains, tell_driver
+from rules.nodes.label_families import gpu_labels, gpu_resource_domains, report_driver
 from rules.nodes.label_index import Fact
 from rules.nodes.node_capabilities import NodeReader, Problem
 from rules.nodes.runtime_modes import HostRuntime, host_runtime
@@ -113,12 +113,12 @@ def read_node(node: Mapping[str, Any], path: str) -> IndexedNode:
         frozenset(now.items()) if is_ready else frozenset(),
         frozenset(amount for amount in most.items() if not is_ready or amount[1] > now.get(amount[0], 0)),
         host_runtime(reader.labels, mapping(status, "nodeInfo", f"{path}.status")),
-        tell_driver(former),
+        report_driver(former),
     )
     return IndexedNode(name, tuple(reader.labels.items()), state, tuple(reader.problems))
 
 
-def returning_resources(
+def recovering_resources(
     offered: frozenset[str], state: NodeState, may_offer: frozenset[str], labels: Iterable[Fact]
 ) -> frozenset[str]:
     """Return the extended resources that a node does not offer now, but may offer again."""

@@ -212,9 +212,9 @@ def matched_by(inventory: Inventory, expression: MatchExpression) -> int:
     key, labels = expression.key, inventory.labels
     match expression.operator:
         case "Exists":
-            return labels.having(key)
+            return labels.with_key(key)
         case "DoesNotExist":
-            return inventory.everything ^ labels.having(key)
+            return inventory.everything ^ labels.with_key(key)
         case "Gt":
             return labels.above(key, expression.bound)
         case "Lt":

@@ -83,7 +83,7 @@ def _queries(effort: Effort) -> Table:
     """Return the cost of finding the candidate nodes of a pod, by the number of nodes."""
 
     def found(inventory: Inventory) -> int:
-        return candidates(inventory, OWN_AFFINITY) & inventory.offering(GPU)
+        return candidates(inventory, OWN_AFFINITY) & inventory.nodes_offering(GPU)
 
     cases: dict[str, Callable[[], object]] = {
         f"{size:,} nodes": partial(found, cluster(size)) for size in effort.nodes

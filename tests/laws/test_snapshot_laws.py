@@ -191,5 +191,5 @@ def test_a_snapshot_declares_the_nodes_of_the_original(
     }
     copied: CopiedObjects = snapshot([document])
 
-    assert inventory_of([document]).declared == inventory_of(copied.items).declared
+    assert inventory_of([document]).node_pools == inventory_of(copied.items).node_pools
     assert -1 == json.dumps(copied.items).find(UUID)

@@ -16,7 +16,7 @@ from typing import Any, Final, NotRequired, TypedDict
 from rules import Inventory
 from rules.nodes.devices.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
 from rules.nodes.gpu_operator import CLUSTER_POLICY, read_operator, toolkit_daemon_set
-from rules.nodes.label_families import vanished
+from rules.nodes.label_families import lost_labels
 from rules.nodes.label_index import ShardedDict
 from rules.nodes.node_row import FORMER_LABELS
 from rules.nodes.pools import declared_pools
@@ -147,7 +147,7 @@ class InventorySync:
                     self._uids = {name: uid for name, uid in self._uids.items() if name in present}
                     self._vanished = {name: lost for name, lost in self._vanished.items() if name in present}
                     empty = Inventory().with_operator(before.operator)
-                    after = empty.with_node(nodes).with_pools(before.declared).with_dra(before.dra)
+                    after = empty.with_node(nodes).with_pools(before.node_pools).with_dra(before.dra)
                     self._set(after)
                 case Applied(node):
                     self._set(before.with_node(self._remembering(node)))
@@ -233,7 +233,7 @@ class InventorySync:
         name, labels, uid = metadata["name"], metadata.get("labels") or {}, metadata.get("uid", "")
         replaced = self._uids.get(name, uid) != uid
         self._uids[name] = uid
-        lost = {} if replaced else vanished(self._inventory.labels_of(name), labels)
+        lost = {} if replaced else lost_labels(self._inventory.labels_of(name), labels)
         if not lost:
             self._vanished.pop(name, None)
             return node

@@ -102,15 +102,15 @@ def test_a_node_that_is_not_ready_offers_nothing_now(state: str) -> None:
     """And is listed as such."""
     nodes = inventory(in_state("away", gfd("12.4"), state), node("ready", gfd("12.4")))
 
-    assert ["ready"] == nodes.names(nodes.offering(GPU))
-    assert ["away"] == nodes.names(nodes.returning(GPU)) == nodes.names(nodes.not_ready)
+    assert ["ready"] == nodes.names(nodes.nodes_offering(GPU))
+    assert ["away"] == nodes.names(nodes.nodes_recovering(GPU)) == nodes.names(nodes.recovering)
 
 
 def test_a_node_without_gpus_is_not_awaited() -> None:
     """Nothing says that it ever had one."""
     nodes = inventory(node("cpu", {}, cpu="8"))
 
-    assert 0 == nodes.returning(GPU) == nodes.not_ready
+    assert 0 == nodes.nodes_recovering(GPU) == nodes.recovering
 
 
 @pytest.mark.parametrize("state", STATES)

@@ -55,12 +55,12 @@ def shown(inventory: Inventory) -> dict[str, Any]:
             found.capabilities: sorted(inventory.names(found.members))
             for found in inventory.classes(inventory.everything)
         },
-        "gpu": sorted(inventory.names(inventory.offering("nvidia.com/gpu"))),
-        "most": inventory.most("nvidia.com/gpu"),
+        "gpu": sorted(inventory.names(inventory.nodes_offering("nvidia.com/gpu"))),
+        "most": inventory.largest_amount("nvidia.com/gpu"),
         "amounts": [
             (
-                sorted(inventory.names(inventory.offering("nvidia.com/gpu", amount))),
-                sorted(inventory.names(inventory.returning("nvidia.com/gpu", amount))),
+                sorted(inventory.names(inventory.nodes_offering("nvidia.com/gpu", amount))),
+                sorted(inventory.names(inventory.nodes_recovering("nvidia.com/gpu", amount))),
             )
             for amount in (1, 2, 8, 9)
         ],
@@ -69,7 +69,7 @@ def shown(inventory: Inventory) -> dict[str, Any]:
         found[key] = sorted(
             (str(value), sorted(inventory.names(nodes))) for value, nodes in labels.values(key)
         )
-        found[f"has {key}"] = sorted(inventory.names(labels.having(key)))
+        found[f"has {key}"] = sorted(inventory.names(labels.with_key(key)))
         found[f"above {key}"] = sorted(inventory.names(labels.above(key, 4)))
         found[f"below {key}"] = sorted(inventory.names(labels.below(key, 12)))
     return found
@@ -101,7 +101,7 @@ def test_a_node_offers_a_resource_if_more_than_zero_is_allocatable(quantity: Any
     """Zero or an invalid quantity does not count."""
     inventory = inventory_of(node("one", None, gpu=quantity))
 
-    assert inventory.names(inventory.offering("gpu")) == (["one"] if offered else [])
+    assert inventory.names(inventory.nodes_offering("gpu")) == (["one"] if offered else [])
     assert inventory.problems() == ((Problem("one", "gpu", "x"),) if quantity == "x" else ())
 
 
@@ -115,13 +115,13 @@ def test_nodes_are_found_by_how_many_gpus_they_have_or_may_have_again() -> None:
     ]
     inventory = inventory_of(nodes)
 
-    assert ["n8", "n9"] == sorted(inventory.names(inventory.offering(GPU, 8)))
+    assert ["n8", "n9"] == sorted(inventory.names(inventory.nodes_offering(GPU, 8)))
     assert (["sick"], ["gone", "sick"]) == (
-        inventory.names(inventory.returning(GPU, 8)),
-        sorted(inventory.names(inventory.returning(GPU, 4))),
+        inventory.names(inventory.nodes_recovering(GPU, 8)),
+        sorted(inventory.names(inventory.nodes_recovering(GPU, 4))),
     )
-    assert ["other"] == inventory.names(inventory.offering("example.com/npu", 8))
-    assert (9, 0) == (inventory.most(GPU), inventory.most("example.com/npu"))
+    assert ["other"] == inventory.names(inventory.nodes_offering("example.com/npu", 8))
+    assert (9, 0) == (inventory.largest_amount(GPU), inventory.largest_amount("example.com/npu"))
 
 
 def test_an_amount_that_is_not_of_gpus_changes_nothing() -> None:
@@ -161,7 +161,7 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
 
     assert inventory.names(inventory.everything) == ["one"]
     assert len(inventory) == 1
-    assert inventory.labels.having("nvidia.com/gpu.product") == 0
+    assert inventory.labels.with_key("nvidia.com/gpu.product") == 0
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_a_label_that_no_node_has_any_more_is_removed() -> None:
     inventory = inventory_of(node("one", {"once": "1"})).with_node(node("one", {"now": "1"}))
 
     assert "once" not in inventory.labels._keys
-    assert inventory.labels.having("now") == inventory.everything
+    assert inventory.labels.with_key("now") == inventory.everything
 
 
 def test_positions_of_removed_nodes_are_reused() -> None:
@@ -400,7 +400,7 @@ def test_a_query_does_not_iterate_over_nodes() -> None:
     spec = {"nodeSelector": {"zone": "1"}, "affinity": {"nodeAffinity": required}}
     inventory.classes(inventory.everything)  # read once
     inventory._rows = ShardedDict()
-    nodes = candidates(inventory, spec) & inventory.offering("gpu")
+    nodes = candidates(inventory, spec) & inventory.nodes_offering("gpu")
 
     assert nodes.bit_count() == 10
     assert [each.members for each in inventory.classes(nodes)] == [nodes]

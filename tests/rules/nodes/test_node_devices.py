@@ -42,7 +42,7 @@ def test_a_node_offers_what_device_classes_make_of_its_devices() -> None:
     found = inventory(bare_node("one"), bare_node("two"), gpus_of("one"), device_class())
 
     assert [["one"], ["one"], []] == [
-        found.names(found.offering(name)) for name in (GPU, IMPLICIT, "example.com/other")
+        found.names(found.nodes_offering(name)) for name in (GPU, IMPLICIT, "example.com/other")
     ]
 
 
@@ -93,10 +93,10 @@ def test_devices_of_other_drivers_do_not_make_a_gpu_node() -> None:
     found = inventory(node("one", gfd("12.2", T4)), channels, device_class())
 
     assert (["one"], ("Tesla-T4", (12, 2), "535.104.05", (7, 5))) == (
-        found.names(found.offering(GPU)),
+        found.names(found.nodes_offering(GPU)),
         capabilities(found, "one"),
     )
-    assert not found.offering(IMPLICIT)
+    assert not found.nodes_offering(IMPLICIT)
 
 
 def test_a_pool_that_is_not_complete_may_offer_devices() -> None:
@@ -105,14 +105,14 @@ def test_a_pool_that_is_not_complete_may_offer_devices() -> None:
     part["spec"]["pool"]["resourceSliceCount"] = 2
     found = inventory(bare_node("one"), part, device_class())
 
-    assert (0, 1) == (found.offering(GPU).bit_count(), found.returning(GPU).bit_count())
+    assert (0, 1) == (found.nodes_offering(GPU).bit_count(), found.nodes_recovering(GPU).bit_count())
 
 
 def test_the_devices_of_a_node_that_is_not_ready_are_not_offered() -> None:
     """They may be again."""
     found = inventory(bare_node("one") | {"spec": {"unschedulable": True}}, gpus_of("one"), device_class())
 
-    assert (0, 1) == (found.offering(GPU).bit_count(), found.returning(GPU).bit_count())
+    assert (0, 1) == (found.nodes_offering(GPU).bit_count(), found.nodes_recovering(GPU).bit_count())
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
@@ -126,9 +126,9 @@ def test_nodes_and_devices_may_come_in_any_order(*, nodes_first: bool) -> None:
         built = empty.with_node(bare_node("one")).with_node(bare_node("two"))
     without = built.with_dra(Inventory().dra)
 
-    assert whole.names(whole.offering(GPU)) == built.names(built.offering(GPU)) == ["one"]
+    assert whole.names(whole.nodes_offering(GPU)) == built.names(built.nodes_offering(GPU)) == ["one"]
     assert capabilities(whole, "one") == capabilities(built, "one")
-    assert (0, (None, None, None, None)) == (without.offering(GPU), capabilities(without, "one"))
+    assert (0, (None, None, None, None)) == (without.nodes_offering(GPU), capabilities(without, "one"))
 
 
 def test_gpus_of_no_node_may_be_on_any() -> None:

@@ -244,6 +244,6 @@ def test_a_pool_that_cannot_scale_stays_so(
     """By its limit, its deletion, or its maximum size."""
     (found,) = inventory_of(
         snapshot({**kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
-    ).declared.pools
+    ).node_pools.pools
 
     assert ("gpus", False) == (found.name, found.can_scale)

@@ -242,7 +242,7 @@ def test_devices_stay_while_they_cannot_be_read_and_go_with_their_kind() -> None
     sync.on_dra(DEVICE_CLASS, Listed([device_class()]))
     for status in (HTTPStatus.FORBIDDEN, HTTPStatus.INTERNAL_SERVER_ERROR, HTTPStatus.NOT_FOUND):
         sync.on_unavailable(SLICE, status)
-        seen.append(handler.snapshot.inventory.offering("nvidia.com/gpu"))
+        seen.append(handler.snapshot.inventory.nodes_offering("nvidia.com/gpu"))
 
     assert [1, 1, 0] == seen
 

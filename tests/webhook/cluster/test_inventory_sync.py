@@ -79,7 +79,7 @@ POOL: Final = {
 
 def declared(handler: AdmissionHandler) -> tuple[set[str], set[str]]:
     """Return the names of the pools in the inventory, and the signs of others."""
-    found = handler.snapshot.inventory.declared
+    found = handler.snapshot.inventory.node_pools
     return {each.name for each in found.pools}, set(found.signs)
 
 
@@ -190,7 +190,7 @@ def test_container_runtimes_follow_the_settings_of_gpu_operator() -> None:
         seen.append(modes(handler))
 
     assert [{"unknown"}, {"cdi"}, {"cdi"}, {"legacy"}, {"legacy"}, {"unknown"}] == seen
-    assert not handler.snapshot.inventory.declared.listed
+    assert not handler.snapshot.inventory.node_pools.listed
 
 
 def test_settings_that_could_never_be_read_are_no_sign_of_an_autoscaler() -> None:
@@ -221,7 +221,7 @@ def test_readiness_waits_for_an_answer_on_every_kind_whatever_it_is() -> None:
         sync.on_unavailable(kind, status)
 
     assert ("nodepools" in before, "nodes" in before, []) == (True, False, sync.awaited)
-    assert not handler.snapshot.inventory.declared.pools
+    assert not handler.snapshot.inventory.node_pools.pools
 
 
 def test_labels_that_vanish_from_a_node_count_for_some_minutes() -> None:

@@ -84,7 +84,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
     declared = [profile for profile in session.label_rules.profiles if profile.enabled]
     profiles = [] if names else filtered(filters, declared, lambda profile: _pool_row(profile.pool, language))
     pools = (
-        [] if names else filtered(filters, inventory.declared.pools, lambda pool: _pool_row(pool, language))
+        [] if names else filtered(filters, inventory.node_pools.pools, lambda pool: _pool_row(pool, language))
     )
     classes = filtered(
         filters,
@@ -109,7 +109,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
             "problems": [
                 {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
             ],
-            "poolProblems": [problem.in_language(language) for problem in inventory.declared.problems],
+            "poolProblems": [problem.in_language(language) for problem in inventory.node_pools.problems],
             "deviceProblems": [problem._asdict() for problem in inventory.dra.problems],
         }
         print_document(document, output)
@@ -149,7 +149,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
     )
     if names or filters:
         return
-    _warn(inventory.declared.problems, MORE_POOL_PROBLEMS)
+    _warn(inventory.node_pools.problems, MORE_POOL_PROBLEMS)
     _warn(
         [
             UNREADABLE_DEVICE.having(source=source, key=key, value=f"{value:.200}")
@@ -217,7 +217,7 @@ def _runtime(runtime: ContainerRuntime, language: Language) -> dict[str, Any] | 
 def _class(node_class: NodeClass, inventory: Inventory, language: Language) -> dict[str, Any]:
     return _facts(node_class.capabilities, language) | {
         "nodes": sorted(inventory.names(node_class.members)),
-        "notReady": sorted(inventory.names(node_class.members & inventory.not_ready)),
+        "notReady": sorted(inventory.names(node_class.members & inventory.recovering)),
         "tainted": sorted(inventory.names(node_class.members & inventory.tainted)),
         "taints": [str(taint) for taint in inventory.taints(node_class.members)],
     }
@@ -277,8 +277,8 @@ def _signs(inventory: Inventory) -> list[str]:
     """Return the signs of autoscalers that may add nodes with unknown capabilities."""
     if not inventory.undeclared:
         return []
-    labels = (f"label {key}" for key in sorted(autoscaler_labels()) if inventory.labels.having(key))
-    return sorted(inventory.declared.signs) or list(labels)
+    labels = (f"label {key}" for key in sorted(autoscaler_labels()) if inventory.labels.with_key(key))
+    return sorted(inventory.node_pools.signs) or list(labels)
 
 
 def _rows(
@@ -298,7 +298,7 @@ def _rows(
     known = any(entry.runtime != UNKNOWN_RUNTIME for entry in capabilities)
     hidden = {
         *(() if known else ("runtime", "runtime source")),
-        *(() if inventory.not_ready else ("not ready",)),
+        *(() if inventory.recovering else ("not ready",)),
         *(() if inventory.tainted or any(pool.taints for pool in pools) else ("taints",)),
         *(() if pools else ("state", "pool")),
         *(() if wide else _WIDE),
@@ -321,10 +321,12 @@ def _class_row(node_class: NodeClass, inventory: Inventory, language: Language) 
     count, tainted = node_class.members.bit_count(), (node_class.members & inventory.tainted).bit_count()
     taints = _joined(inventory.taints(node_class.members))
     offered = (
-        name for name in inventory.resources if "/" in name and inventory.offering(name) & node_class.members
+        name
+        for name in inventory.resources
+        if "/" in name and inventory.nodes_offering(name) & node_class.members
     )
     return _row(node_class.capabilities, str(count), language) | {
-        "not ready": str((node_class.members & inventory.not_ready).bit_count()),
+        "not ready": str((node_class.members & inventory.recovering).bit_count()),
         "state": "present",
         "pool": UNKNOWN,
         "taints": taints if tainted in (0, count) else f"{tainted}/{count} {taints}",

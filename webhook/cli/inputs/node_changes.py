@@ -73,12 +73,12 @@ class EditableInventory:
     def of(cls, objects: Iterable[object], rules: RuleSet) -> EditableInventory:
         """Return the state of these objects and rules. Raises InventoryError."""
         flat = tuple(manifest for document in objects for manifest, _ in objects_of(document, "document"))
-        return cls(flat, rules, inventory_of(list(flat)).declared.pools)
+        return cls(flat, rules, inventory_of(list(flat)).node_pools.pools)
 
     def inventory(self) -> Inventory:
         """Return the inventory of the objects, with `pools` as the declared pools."""
         inventory = inventory_of(list(self.objects))
-        return inventory.with_pools(inventory.declared._replace(pools=self.pools))
+        return inventory.with_pools(inventory.node_pools._replace(pools=self.pools))
 
     @property
     def nodes(self) -> list[Mapping[str, Any]]:

@@ -289,7 +289,7 @@ class Session:
         """
         if not self.nodes_given:
             self.use_current_cluster("--nodes FILE")
-        if not (len(self.inventory) or self.inventory.declared.pools):
+        if not (len(self.inventory) or self.inventory.node_pools.pools):
             raise BadInputError(f"{', '.join(self.node_paths) or 'this cluster'}: no nodes")
         return self.inventory
 

@@ -68,10 +68,10 @@ def _candidates(inventory: Inventory, spec: Mapping[str, Any]) -> int | None:
     nodes = candidates(inventory, spec)
     if not spec.get("nodeName"):
         nodes &= inventory.tolerated(spec.get("tolerations"))
-    offered = {name: amount for name, amount in amounts.items() if inventory.offering(name)}
+    offered = {name: amount for name, amount in amounts.items() if inventory.nodes_offering(name)}
     # As in a decision: a resource that no node offers may belong to a scheduler, unless there is no other.
     for name, amount in (offered or amounts).items():
-        nodes &= inventory.offering(name, ceil(amount))
+        nodes &= inventory.nodes_offering(name, ceil(amount))
     return nodes
 
 

@@ -56,12 +56,12 @@ class Unscheduled(NamedTuple):
         inventory = self.inventory
         if not len(inventory):
             return None
-        if not inventory.offering(name):
-            if away := inventory.returning(name):
+        if not inventory.nodes_offering(name):
+            if away := inventory.nodes_recovering(name):
                 nodes = ", ".join(inventory.names(away)[:_MOST_NAMED])
                 return _AWAY.having(name=name), _CHECK.having(nodes=nodes)
             return self._not_offered(name)
-        amount, most = usage_of(self.spec).amounts.get(f"requests.{name}", 0), inventory.most(name)
+        amount, most = usage_of(self.spec).amounts.get(f"requests.{name}", 0), inventory.largest_amount(name)
         if most and amount > most:
             facts = {"name": name, "amount": ceil(amount), "most": most}
             return _TOO_MANY.having(**facts), _FEWER.having(**facts)

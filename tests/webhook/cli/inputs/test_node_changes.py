@@ -153,10 +153,10 @@ def test_a_nodepool_of_karpenter_is_removed_with_its_nodes() -> None:
     }
     node = {"kind": "Node", "metadata": {"name": "one", "labels": {_POOL_KEY: "gpu"}}}
     state = EditableInventory.of([pool, node], RuleSet())
-    assert 1 == len(state.inventory().declared.pools)
+    assert 1 == len(state.inventory().node_pools.pools)
     after, affected = without_pool(state, "gpu")
     assert not after.objects
-    assert not after.inventory().declared.pools
+    assert not after.inventory().node_pools.pools
     assert {"one"} == affected.nodes
 
 
