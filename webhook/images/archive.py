@@ -51,10 +51,10 @@ _MAX_SIZE: Final = 64 * 2**30
 _MAX_RATIO: Final = 100
 _FREE_SIZE: Final = 64 * 2**20
 _GZIP: Final = b"\x1f\x8b"
-# By containerd and Docker, and by the specification.
+# Annotations with an image's name: of containerd and Docker, and of the specification.
 _NAMES: Final = ("io.containerd.image.name", "org.opencontainers.image.ref.name")
 
-# What tarfile and gzip raise for a corrupt archive.
+# Exceptions of tarfile and gzip for a corrupt archive.
 _CORRUPT: Final = (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error, ValueError, OverflowError)
 
 T = TypeVar("T")
@@ -78,10 +78,10 @@ def inspect_file(path: Path, platforms: Sequence[str] = ()) -> list[InspectedIma
 
 def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedImage]:
     if (body := find(_INDEX)) is not None:
-        found = read_manifest(body)
-        if isinstance(found, Descriptor):
+        manifests = read_manifest(body)
+        if isinstance(manifests, Descriptor):
             raise invalid(Message("{index} is not an index", index=_INDEX))
-        return [_of_layout(find, each, path, platforms) for each in _some(found, path)]
+        return [_of_layout(find, descriptor, path, platforms) for descriptor in _some(manifests, path)]
     if (body := find(_MANIFEST)) is None:
         raise invalid(
             Message(
@@ -95,7 +95,7 @@ def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedIm
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = quoted(str(error))
         raise invalid(Message("{manifest}: {why}", manifest=_MANIFEST, why=why)) from None
-    return [_of_docker(find, each, path, platforms) for each in _some(saved, path)]
+    return [_of_docker(find, image, path, platforms) for image in _some(saved, path)]
 
 
 def _some(images: list[T], path: str) -> list[T]:
@@ -111,14 +111,14 @@ def _of_layout(find: Find, top: Descriptor, path: str, platforms: Sequence[str])
     """Return an image of a layout. top: its index or manifest, in index.json."""
     annotations = top.annotations or {}
     reference = _reference(next((annotations[key] for key in _NAMES if key in annotations), ""), path)
-    found = read_manifest(_blob(find, top.digest))
-    if isinstance(found, Descriptor):
-        config = read_config(_blob(find, found.digest), top.digest)
+    content = read_manifest(_blob(find, top.digest))
+    if isinstance(content, Descriptor):
+        config = read_config(_blob(find, content.digest), top.digest)
         # `skopeo copy` leaves out the index, and so do other tools.
         return InspectedImage(reference, top.digest, of_platforms((config,), platforms), unread=None)
     # `docker save` leaves out the platforms that were not pulled.
-    index = choose(found, platforms, lambda each: find(_blob_path(each.digest)) is not None)
-    configs = tuple(_platform(find, each) for each in index.chosen)
+    index = choose(content, platforms, lambda descriptor: find(_blob_path(descriptor.digest)) is not None)
+    configs = tuple(_platform(find, descriptor) for descriptor in index.chosen)
     return InspectedImage(reference, top.digest, configs, index.omitted, index.others)
 
 
@@ -126,9 +126,9 @@ def _platform(find: Find, descriptor: Descriptor) -> PlatformConfig:
     config = read_manifest(_blob(find, descriptor.digest))
     if not isinstance(config, Descriptor):
         raise invalid(Message("an index inside an index"))
-    found = read_config(_blob(find, config.digest), descriptor.digest)
+    platform_config = read_config(_blob(find, config.digest), descriptor.digest)
     operating_system, _, architecture = descriptor.named.partition("/")
-    return replace(found, os=operating_system, architecture=architecture)
+    return replace(platform_config, os=operating_system, architecture=architecture)
 
 
 def _of_docker(find: Find, saved: _Saved, path: str, platforms: Sequence[str]) -> InspectedImage:
@@ -147,7 +147,7 @@ def _reference(name: object, path: str) -> str:
 
 
 def _blob_path(digest: str) -> str:
-    """Return the path of a blob; empty, at which there is nothing, for an invalid digest."""
+    """Return the path of a blob; empty for an invalid digest, and no document has an empty path."""
     return f"blobs/{digest.replace(':', '/')}" if is_digest(digest) else ""
 
 
@@ -218,7 +218,7 @@ def _opened(path: Path) -> Iterator[_Bounded]:
 
 
 class _Bounded(io.RawIOBase):
-    """A file of limited size and limited bytes that are read; raises ImageError beyond.
+    """A file with limits of its size and of the bytes that are read; raises ImageError beyond.
 
     tarfile reads headers of the size that the archive names, and seeks beyond the data of members.
     """

@@ -25,7 +25,7 @@ from rules.kube.image_reference import DEFAULT_REGISTRY, Image
 from rules.text.glob import glob
 from webhook.images.manifest import MAX_BYTES
 
-# The names of Docker Hub in config files; the first is that which helpers are asked for.
+# The names of Docker Hub in config files; helpers know it by the first one.
 _DOCKER_HUB: Final = ("https://index.docker.io/v1/", "index.docker.io", "docker.io", "registry-1.docker.io")
 # Seconds and bytes of one answer of a credential helper; helpers of clouds make a request of their own.
 _HELPER_S: Final = 5.0
@@ -80,21 +80,18 @@ def default_file(environ: Mapping[str, str] = os.environ) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class CredentialFile:
-    """Credentials in a file of Docker's format, which is read for each question: a mounted Secret changes.
-
-    required: whether it is an error if the file does not exist. helpers: whether to run credential helpers.
-    """
+    """Credentials in a Docker config file. It is read for each image, because a mounted Secret may change."""
 
     path: Path
-    required: bool = True
-    helpers: bool = True
+    required: bool = True  # whether a missing file is an error
+    helpers: bool = True  # whether to run credential helpers
 
     def check(self) -> None:
         """Raise CredentialError if the file cannot be read."""
         self._read()
 
     def find(self, image: Image) -> Credentials | None:
-        """Return the credentials for an image: of a helper, else of the most specific key; None if absent.
+        """Return the credentials for an image: of a helper, else of the most specific key; None without any.
 
         Raises CredentialError.
         """
@@ -103,8 +100,8 @@ class CredentialFile:
             return None
         if self.helpers and (helper := _helper(config, image.registry)):
             server = _DOCKER_HUB[0] if image.registry == DEFAULT_REGISTRY else image.registry
-            if found := _ask(helper, server):
-                return found
+            if credentials := _run_helper(helper, server):
+                return credentials
         return _of_entries(config.auths or {}, image, str(self.path))
 
     def _read(self) -> _Config | None:
@@ -119,7 +116,7 @@ class CredentialFile:
 
 
 def of_pull_secret(body: bytes, name: str, image: Image) -> Credentials | None:
-    """Return the credentials for an image in a pull secret's config, without its helpers; None if absent.
+    """Return the credentials for an image in a pull secret's config, without its helpers; None without any.
 
     name: in messages. Raises CredentialError.
     """
@@ -138,8 +135,8 @@ def _decode(body: bytes, name: str) -> _Config:
 def _of_entries(entries: Mapping[str, _Entry], image: Image, name: str) -> Credentials | None:
     """Return the credentials of the most specific key that has some."""
     keys = sorted((key for key in entries if matches(key, image)), key=len, reverse=True)
-    found_each = (_credentials(key, entries[key], name) for key in keys)
-    return next((found for found in found_each if found), None)
+    candidates = (_credentials(key, entries[key], name) for key in keys)
+    return next((credentials for credentials in candidates if credentials), None)
 
 
 def _credentials(key: str, entry: _Entry, name: str) -> Credentials | None:
@@ -150,8 +147,8 @@ def _credentials(key: str, entry: _Entry, name: str) -> Credentials | None:
         except (binascii.Error, UnicodeDecodeError):
             raise CredentialError(f"{name}: auths: {key}: `auth` is not base64 of user:password") from None
         user, _, password = decoded.rstrip("\0").partition(":")
-    found = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
-    return found if user or found.identity_token or found.registry_token else None
+    credentials = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
+    return credentials if user or credentials.identity_token or credentials.registry_token else None
 
 
 def _helper(config: _Config, registry: str) -> str:
@@ -173,12 +170,14 @@ def matches(key: str, image: Image) -> bool:
 
 def _same_host(pattern: str, registry: str) -> bool:
     """Return whether a host matches a glob, label by label as the kubelet compares them."""
-    labels, found = pattern.lower().split("."), registry.lower().split(".")
-    pairs = zip(labels, found, strict=False)
-    return len(labels) == len(found) and all(glob(one).fullmatch(other) for one, other in pairs)
+    pattern_labels, registry_labels = pattern.lower().split("."), registry.lower().split(".")
+    pairs = zip(pattern_labels, registry_labels, strict=False)
+    return len(pattern_labels) == len(registry_labels) and all(
+        glob(label_glob).fullmatch(label) for label_glob, label in pairs
+    )
 
 
-def _ask(helper: str, server: str) -> Credentials | None:
+def _run_helper(helper: str, server: str) -> Credentials | None:
     """Return the credentials that a helper has for a server; None if it has none. Raises CredentialError."""
     if not _HELPER_NAME.fullmatch(helper):
         raise CredentialError(f"credential helper {helper!r}: not a name")
@@ -199,7 +198,7 @@ def _ask(helper: str, server: str) -> Credentials | None:
 
 
 def output_of(argv: list[str], text: bytes, env: Mapping[str, str] | None = None) -> bytes | None:
-    """Return the output of a helper; None if it fails: it has no credentials then. env: all of it.
+    """Return the output of a helper; None if it fails, because it has no credentials. env: None: inherited.
 
     Raises CredentialError if it runs too long or prints too much, OSError if it cannot be started.
     """

@@ -39,6 +39,6 @@ class ImageError(Exception):
 
 
 def quoted(text: str) -> str:
-    """Return a text of a stranger for a message: one line, printable, at most 120 characters."""
+    """Return an untrusted text for a message: one line, printable, at most 120 characters."""
     words = "".join(letter if letter.isprintable() else " " for letter in text[: 4 * _MAX_QUOTED]).split()
     return " ".join(words)[:_MAX_QUOTED]

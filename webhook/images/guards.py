@@ -44,9 +44,11 @@ _SHARED: Final = IPv4Network("100.64.0.0/10")
 class Guards:
     """What a client may reach. Each field has globs of `host` or `host:port`, as in image references.
 
-    registries: that images may come from. The hosts that these refer to (for tokens, and by redirects) need
-    not be listed, but must pass the other guards. private: hosts that may have loopback and private
-    addresses. insecure: hosts that are called by http instead of https.
+    Attributes:
+        registries: registries that images may come from. The hosts that these refer to (for tokens, and by
+            redirects) need not be listed, but must pass the other guards.
+        private: hosts that may have loopback and private addresses.
+        insecure: hosts that are called by http instead of https.
     """
 
     registries: Sequence[str] = ("*",)
@@ -117,7 +119,7 @@ def _embedded(address: IPv6Address) -> IPv4Address | None:
 
 
 def _listed(authority: str, globs: Sequence[str]) -> bool:
-    return any(glob(each.lower()).fullmatch(authority.lower()) for each in globs)
+    return any(glob(pattern.lower()).fullmatch(authority.lower()) for pattern in globs)
 
 
 def _bracketed(host: str, port: int | None) -> str:
@@ -165,7 +167,7 @@ class GuardedResolver(AbstractResolver):
             answers = await self.lookup(host, port)
         except UnicodeError as error:  # a label of more than 63 characters
             raise OSError(f"not a host name: {error}") from None
-        for found, _, proto, _, sockaddr in answers:
+        for address_family, _, proto, _, sockaddr in answers:
             try:
                 self.guards.check_address(ip_address(sockaddr[0]), host, port)
             except ImageError as error:
@@ -174,7 +176,12 @@ class GuardedResolver(AbstractResolver):
             flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
             results.append(
                 ResolveResult(
-                    hostname=host, host=sockaddr[0], port=port, family=found, proto=proto, flags=flags
+                    hostname=host,
+                    host=sockaddr[0],
+                    port=port,
+                    family=address_family,
+                    proto=proto,
+                    flags=flags,
                 )
             )
         if refused and not results:

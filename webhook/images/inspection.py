@@ -1,4 +1,4 @@
-"""Image facts: what the config of an image says about CUDA, and ImageCatalog rows of them."""
+"""Image facts: the CUDA facts in the config of an image, and their ImageCatalog rows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ Row = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class PlatformConfig:
-    """The config of an image for one platform. digest: of its manifest; empty if there is no manifest."""
+    """The config of an image for one platform."""
 
     os: str
     architecture: str
-    digest: str
+    digest: str  # of its manifest; empty if there is no manifest
     env: Mapping[str, str]
     labels: Mapping[str, str]
 
@@ -43,12 +43,12 @@ class PlatformConfig:
     def require(self) -> dict[str, str]:
         """The requirements of the image by variable; empty if it has none, or disables them.
 
-        Invalid ones are left out: they require nothing.
+        Invalid requirements are left out, because they require nothing.
         """
         return {
-            each.variable: each.text
-            for each in constraints(self.env)
-            if each.problem is None and each.variable != REQUIRE_PREFIX
+            constraint.variable: constraint.text
+            for constraint in constraints(self.env)
+            if constraint.problem is None and constraint.variable != REQUIRE_PREFIX
         }
 
     @property
@@ -70,11 +70,14 @@ class PlatformConfig:
 
 @dataclass(frozen=True, slots=True)
 class InspectedImage:
-    """An image that was read. digest: of its index or manifest; empty if the source has none.
+    """An image that was read.
 
-    platforms: at least one. omitted: how many other platforms the index has that were not read. unread: the
-    names of those, and of platforms that the caller did not select or that are not in the file; None if
-    the image may have others that the source does not name.
+    Attributes:
+        digest: of its index or manifest; empty if the source has none.
+        platforms: at least one.
+        omitted: number of platforms in the index that were not read because of the limit.
+        unread: names of platforms that were not read, because of the limit, because the caller did not select
+            them, or because they are not in the file; None if there may be platforms without a known name.
     """
 
     reference: str
@@ -98,19 +101,19 @@ class InspectedImage:
         if self.unread is None:
             return [facts for facts, _ in self.by_facts()]
         rows = [
-            facts | {"platforms": [each.platform for each in platforms]}
+            facts | {"platforms": [config.platform for config in platforms]}
             for facts, platforms in self.by_facts()
         ]
         return [*rows, *([{"platforms": [*self.unread]}] if self.unread else [])]
 
     def by_facts(self) -> list[tuple[Row, list[PlatformConfig]]]:
         """Return the distinct facts, each with its platforms."""
-        found: list[tuple[Row, list[PlatformConfig]]] = []
-        for each in self.platforms:
-            facts = each.facts
-            same = next((platforms for other, platforms in found if other == facts), None)
+        groups: list[tuple[Row, list[PlatformConfig]]] = []
+        for config in self.platforms:
+            facts = config.facts
+            same = next((platforms for other, platforms in groups if other == facts), None)
             if same is None:
-                found.append((facts, [each]))
+                groups.append((facts, [config]))
             else:
-                same.append(each)
-        return found
+                same.append(config)
+        return groups

@@ -32,7 +32,7 @@ MAX_BYTES: Final = 2**20
 # Manifests of one index that are read; images for GPUs have two or three.
 MAX_PLATFORMS: Final = 8
 _MOST_NAMED: Final = 32  # other platforms of an index; Debian's images have eight
-# Read first: of nodes with GPUs.
+# The platforms that are read first: those of nodes with GPUs.
 _FIRST: Final = ("linux/amd64", "linux/arm64")
 _WORD = re.compile(r"[a-z0-9]{1,32}", re.ASCII)
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]*", re.ASCII)
@@ -56,9 +56,9 @@ class Descriptor(msgspec.Struct):
     @property
     def named(self) -> str:
         """The platform as os/architecture; empty if the descriptor does not name one."""
-        found = self.platform
-        named = f"{found.os}/{found.architecture}" if found else ""
-        return named if all(map(_WORD.fullmatch, named.split("/"))) else ""
+        platform = self.platform
+        name = f"{platform.os}/{platform.architecture}" if platform else ""
+        return name if all(map(_WORD.fullmatch, name.split("/"))) else ""
 
 
 class _Document(msgspec.Struct):
@@ -80,28 +80,25 @@ class _Config(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The chosen manifests of an index. omitted: how many platforms were not chosen because of the limit.
-
-    others: the names of platforms that were not chosen, at most 32.
-    """
+    """The chosen manifests of an index."""
 
     chosen: tuple[Descriptor, ...]
-    omitted: int
-    others: tuple[str, ...] = ()
+    omitted: int  # platforms that were not chosen because of the limit
+    others: tuple[str, ...] = ()  # names of platforms that were not chosen, at most 32
 
 
 def verified(body: bytes, digest: str) -> bytes:
-    """Return a body that has a digest. Raises ImageError if it has another."""
+    """Return a body if it has this digest. Raises ImageError if it has another one."""
     if not is_digest(digest):
         raise invalid(Message("a digest is not supported"))
-    found = hashlib.new(digest.partition(":")[0], body).hexdigest()
-    if found != digest.partition(":")[2]:
+    actual = hashlib.new(digest.partition(":")[0], body).hexdigest()
+    if actual != digest.partition(":")[2]:
         raise ImageError(
             Reason.DIGEST_MISMATCH,
             Message(
-                "the content does not have the digest {digest}…, but {found}…",
+                "the content does not have the digest {digest}…, but {actual}…",
                 digest=digest[:19],
-                found=found[:12],
+                actual=actual[:12],
             ),
         )
     return body
@@ -131,19 +128,19 @@ def choose(
     platforms: Sequence[str] = (),
     is_present: Callable[[Descriptor], bool] = lambda _: True,
 ) -> Index:
-    """Return the manifests to read: of the given platforms, or at most 8, those of nodes with GPUs first.
+    """Return the manifests to read: of the given platforms, or of at most 8, platforms of GPU nodes first.
 
-    One for each platform; attestations and other artifacts are skipped, and so is what is not present.
-    Raises ImageError if there is none.
+    One manifest for each platform. Attestations, other artifacts and manifests that are not present are
+    skipped. Raises ImageError if none is left.
     """
     every: dict[str, None] = {}
     by_name: dict[str, Descriptor] = {}
-    for each in manifests:
-        named = each.named
-        if named and named != "unknown/unknown" and each.media_type not in INDEX_TYPES:
-            every[named] = None
-            if is_present(each):
-                by_name.setdefault(named, each)
+    for descriptor in manifests:
+        platform = descriptor.named
+        if platform and platform != "unknown/unknown" and descriptor.media_type not in INDEX_TYPES:
+            every[platform] = None
+            if is_present(descriptor):
+                by_name.setdefault(platform, descriptor)
     selected = [name for name in platforms if name in by_name] if platforms else sorted(by_name, key=_rank)
     if not selected:
         raise _no_platform(list(by_name))
@@ -158,10 +155,10 @@ def _rank(name: str) -> tuple[bool, str]:
 
 def of_platforms(configs: Sequence[PlatformConfig], platforms: Sequence[str]) -> tuple[PlatformConfig, ...]:
     """Return the configs of the given platforms, or all. Raises ImageError if there is none."""
-    found = tuple(each for each in configs if not platforms or each.platform in platforms)
-    if not found:
-        raise _no_platform([each.platform for each in configs])
-    return found
+    selected = tuple(config for config in configs if not platforms or config.platform in platforms)
+    if not selected:
+        raise _no_platform([config.platform for config in configs])
+    return selected
 
 
 def _no_platform(names: Sequence[str]) -> ImageError:
@@ -179,8 +176,8 @@ def read_config(body: bytes, digest: str) -> PlatformConfig:
         raise invalid(Message("the config names no platform"))
     run = read.config or _Run()
     env = {}
-    for each in run.env or ():
-        name, equals, value = each.partition("=")
+    for variable in run.env or ():
+        name, equals, value = variable.partition("=")
         if equals and value.isprintable() and _VARIABLE.fullmatch(name):
             env[name] = value
     labels = {

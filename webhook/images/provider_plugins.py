@@ -51,11 +51,11 @@ class _Auth(msgspec.Struct):
 
 
 class _Response(msgspec.Struct):
-    """A CredentialProviderResponse. key: what the answer is valid for: Image, Registry or Global."""
+    """A CredentialProviderResponse."""
 
     kind: str
     api_version: str = msgspec.field(name="apiVersion")
-    key: str = msgspec.field(default="", name="cacheKeyType")
+    key: str = msgspec.field(default="", name="cacheKeyType")  # valid for: Image, Registry or Global
     cache: str | None = msgspec.field(default=None, name="cacheDuration")
     auth: dict[str, _Auth] | None = None
 
@@ -68,12 +68,12 @@ class ProviderPlugins:
 
     def __init__(self, config: Path, folder: Path) -> None:
         try:
-            found = msgspec.convert(yaml.safe_load(config.read_text("utf-8")), _Config)
+            parsed = msgspec.convert(yaml.safe_load(config.read_text("utf-8")), _Config)
         except OSError as error:
             raise CredentialError(f"{config}: {error.strerror or error}") from None
         except (UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
             raise CredentialError(f"{config}: not a CredentialProviderConfig: {error}") from None
-        self._providers, self._folder = found.providers, folder
+        self._providers, self._folder = parsed.providers, folder
         self._cached: dict[tuple[str, str, str], tuple[float, dict[str, _Auth]]] = {}
         for provider in self._providers:
             if provider.api_version != _API_VERSION:
@@ -87,9 +87,9 @@ class ProviderPlugins:
             if any(matches(pattern, image) for pattern in provider.match_images):
                 auth = self._auth(provider, image)
                 keys = sorted((key for key in auth if matches(key, image)), key=len, reverse=True)
-                for found in (auth[key] for key in keys):
-                    if found.username or found.password:
-                        return Credentials(found.username, found.password)
+                for entry in (auth[key] for key in keys):
+                    if entry.username or entry.password:
+                        return Credentials(entry.username, entry.password)
         return None
 
     def _auth(self, provider: _Provider, image: Image) -> dict[str, _Auth]:
@@ -99,7 +99,7 @@ class ProviderPlugins:
             until, auth = self._cached.get((provider.name, kind, value), (0.0, {}))
             if monotonic() < until:
                 return auth
-        response = self._ask(provider, image)
+        response = self._run(provider, image)
         seconds = _seconds(provider.cache if response.cache is None else response.cache)
         if seconds and response.key in keys:
             if len(self._cached) >= _MAX_CACHED:
@@ -108,10 +108,10 @@ class ProviderPlugins:
             self._cached[provider.name, response.key, keys[response.key]] = cached
         return response.auth or {}
 
-    def _ask(self, provider: _Provider, image: Image) -> _Response:
+    def _run(self, provider: _Provider, image: Image) -> _Response:
         request = {"kind": "CredentialProviderRequest", "apiVersion": _API_VERSION, "image": image.canonical}
         argv = [str(self._folder / provider.name), *(provider.args or ())]
-        environ = {**os.environ, **{each.name: each.value for each in provider.env or ()}}
+        environ = {**os.environ, **{variable.name: variable.value for variable in provider.env or ()}}
         try:
             output = output_of(argv, json.dumps(request).encode(), environ)
         except OSError as error:
@@ -128,7 +128,7 @@ class ProviderPlugins:
 
 
 def _seconds(duration: str) -> int:
-    """Return the seconds of a duration; 0 for one that is invalid: nothing is kept then."""
+    """Return the seconds of a duration; 0 if it is invalid, so that nothing is cached."""
     match = _DURATION.fullmatch(duration)
     hours, minutes, seconds = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
     return hours * 3600 + minutes * 60 + seconds

@@ -51,12 +51,12 @@ _AT_ONCE: Final = 4
 # Tokens of repositories that are kept; each is at most one answer of 1 MiB, in practice 5 KB.
 _MAX_TOKENS: Final = 256
 _MAX_TOKEN: Final = 16 * 1024  # characters; longer than any header that a registry accepts
-# Seconds: of a token without `expires_in`, by the specification; that a token is renewed before it expires;
-# and the longest that any is kept.
+# Seconds that a token without `expires_in` is valid, by the specification; seconds before the end at which a
+# token is renewed; and the longest time that a token is kept.
 _TOKEN_S: Final = 60.0
 _EARLY_S: Final = 10.0
 _LONGEST_TOKEN_S: Final = 3600.0
-# Seconds: the longest Retry-After that is believed.
+# Seconds: the longest Retry-After that is respected.
 _MAX_RETRY_S: Final = 24 * 3600.0
 _CLIENT: Final = "gpugate"
 # Begins at the first letter of a name only: the time is linear in the length of a header.
@@ -95,10 +95,10 @@ class _Errors(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class _Repository:
-    """Where the manifests and blobs of an image are. image: as the registry, or the mirror, names it."""
+    """The repository of an image, in its registry or a mirror."""
 
-    image: Image
-    base: URL
+    image: Image  # by its name there
+    base: URL  # of its manifests and blobs
 
     @property
     def scope(self) -> str:
@@ -116,18 +116,14 @@ class _Repository:
 
 @dataclass(frozen=True, slots=True)
 class ClientSettings:
-    """Settings of a client.
-
-    mirrors: by registry, the `host[/prefix]` that is asked instead. proxy_of: the proxy of a URL, if any.
-    lookup: resolution of names, as `socket.getaddrinfo`. request_s: seconds of one request.
-    """
+    """Settings of a client."""
 
     guards: Guards = field(default_factory=Guards)
     tls: ssl.SSLContext | None = None
-    mirrors: Mapping[str, str] = field(default_factory=dict)
+    mirrors: Mapping[str, str] = field(default_factory=dict)  # `host[/prefix]` to use instead, by registry
     proxy_of: Callable[[URL], str | None] = lambda _: None
-    lookup: Lookup | None = None
-    request_s: float = REQUEST_S
+    lookup: Lookup | None = None  # resolution of names, as `socket.getaddrinfo`
+    request_s: float = REQUEST_S  # seconds of one request
 
 
 class RegistryClient:
@@ -153,9 +149,9 @@ class RegistryClient:
             reference = image.digest or image.effective_tag or ""
             url = repository.manifest(reference)
             answer = await self._get(repository, url, (*INDEX_TYPES, *MANIFEST_TYPES), method="HEAD")
-            found = answer.headers.get("Docker-Content-Digest", "")
-            if is_digest(found):
-                return found
+            digest = answer.headers.get("Docker-Content-Digest", "")
+            if is_digest(digest):
+                return digest
             body, digest = await self._manifest(repository, reference)  # HEAD need not have it
             del body
             return digest
@@ -178,12 +174,12 @@ class RegistryClient:
     async def _inspect(self, image: Image, platforms: Sequence[str]) -> InspectedImage:
         repository = self._repository(image)
         body, digest = await self._manifest(repository, image.digest or image.effective_tag or "")
-        found = read_manifest(body)
-        if isinstance(found, Descriptor):
-            config = await self._config(repository, found, digest)
+        content = read_manifest(body)
+        if isinstance(content, Descriptor):
+            config = await self._config(repository, content, digest)
             return InspectedImage(image.canonical, digest, of_platforms((config,), platforms))
-        index = choose(found, platforms)
-        configs = [await self._platform(repository, each) for each in index.chosen]
+        index = choose(content, platforms)
+        configs = [await self._platform(repository, descriptor) for descriptor in index.chosen]
         return InspectedImage(image.canonical, digest, tuple(configs), index.omitted, index.others)
 
     async def _platform(self, repository: _Repository, descriptor: Descriptor) -> PlatformConfig:
@@ -194,10 +190,10 @@ class RegistryClient:
         config = read_manifest(body)
         if not isinstance(config, Descriptor):
             raise invalid(Message("an index inside an index"))
-        found = await self._config(repository, config, digest)
-        platform = descriptor.platform or Platform(found.os, found.architecture)
+        platform_config = await self._config(repository, config, digest)
+        platform = descriptor.platform or Platform(platform_config.os, platform_config.architecture)
         # Container runtimes choose by the index.
-        return replace(found, os=platform.os, architecture=platform.architecture)
+        return replace(platform_config, os=platform.os, architecture=platform.architecture)
 
     async def _config(self, repository: _Repository, config: Descriptor, digest: str) -> PlatformConfig:
         if not is_digest(config.digest):
@@ -236,7 +232,7 @@ class RegistryClient:
         if header and monotonic() < end:
             headers["Authorization"] = header
         answer = await self._transport.send(method, url, headers)
-        # Another host, to which the registry redirects, gets no credentials whatever it asks for.
+        # A host that the registry redirects to never gets credentials.
         if answer.status == HTTPStatus.UNAUTHORIZED and answer.url.origin() == url.origin():
             header, seconds = await self._authorize(repository, answer)
             if len(self._tokens) >= _MAX_TOKENS:
@@ -249,7 +245,7 @@ class RegistryClient:
     async def _authorize(self, repository: _Repository, answer: Answer) -> tuple[str, float]:
         """Return the Authorization header that a challenge asks for, and the seconds that it is valid."""
         host = quoted(answer.url.host or "")
-        credentials = await self._found(repository.image)
+        credentials = await self._credentials_for(repository.image)
         challenges = _challenges(answer)
         if credentials and credentials.registry_token and "bearer" in challenges:
             return f"Bearer {credentials.registry_token}", _LONGEST_TOKEN_S
@@ -261,7 +257,7 @@ class RegistryClient:
             raise _unauthorized(Message("{host}: credentials are required", host=host))
         raise _unauthorized(Message("{host}: unknown kind of authentication", host=host))
 
-    async def _found(self, image: Image) -> Credentials | None:
+    async def _credentials_for(self, image: Image) -> Credentials | None:
         try:
             return await asyncio.to_thread(self._credentials.find, image)
         except CredentialError as error:
@@ -291,26 +287,26 @@ class RegistryClient:
             answer = await self._transport.send("GET", realm.update_query(query), headers)
         _check_status(answer)
         try:
-            found: _Token = msgspec.json.decode(answer.body, type=_Token)
+            token_answer: _Token = msgspec.json.decode(answer.body, type=_Token)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            found = _Token()
-        token = found.token or found.access_token
+            token_answer = _Token()
+        token = token_answer.token or token_answer.access_token
         if not token or len(token) > _MAX_TOKEN or not (token.isascii() and token.isprintable()):
             host = quoted(realm.host or "")
             raise invalid(Message("{host}: the answer has no token", host=host))
-        seconds = found.expires_in if isinstance(found.expires_in, int | float) else _TOKEN_S
+        seconds = token_answer.expires_in if isinstance(token_answer.expires_in, int | float) else _TOKEN_S
         return f"Bearer {token}", min(max(seconds, _TOKEN_S) - _EARLY_S, _LONGEST_TOKEN_S)
 
 
 def _challenges(answer: Answer) -> dict[str, dict[str, str]]:
     """Return the parameters of each challenge by its scheme in lower case."""
-    found: dict[str, dict[str, str]] = {}
+    challenges: dict[str, dict[str, str]] = {}
     for header in answer.headers.getall("WWW-Authenticate", []):
         scheme, _, rest = header.strip().partition(" ")
-        parameters = found.setdefault(scheme.lower(), {})
-        for name, one, other in _PARAMETER.findall(rest):
-            parameters.setdefault(name.lower(), one or other)
-    return found
+        parameters = challenges.setdefault(scheme.lower(), {})
+        for name, quoted_value, value in _PARAMETER.findall(rest):
+            parameters.setdefault(name.lower(), quoted_value or value)
+    return challenges
 
 
 _KINDS: Final[Mapping[int, tuple[Reason, Message]]] = {
@@ -347,8 +343,8 @@ def _check_status(answer: Answer) -> None:
 def _message(body: bytes) -> str:
     """Return the first error of a registry's answer; empty if it has none."""
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        found: _Errors = msgspec.json.decode(body, type=_Errors)
-        for error in found.errors[:1]:
+        errors: _Errors = msgspec.json.decode(body, type=_Errors)
+        for error in errors.errors[:1]:
             return quoted(error.message or error.code)
     return ""
 

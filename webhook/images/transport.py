@@ -31,9 +31,9 @@ _CREDENTIALS: Final = "Authorization"
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The final answer to a request. url: of the host that gave it."""
+    """The final answer to a request."""
 
-    url: URL
+    url: URL  # of the host that gave it
     status: int
     headers: CIMultiDictProxy[str]
     body: bytes
@@ -42,8 +42,8 @@ class Answer:
 class Transport:
     """Requests over one pool of connections; used in one event loop.
 
-    proxy_of: the proxy of a URL, or None for a direct connection. A proxy resolves names itself, so that
-    the guards check the address of the proxy, and of its request the names alone.
+    proxy_of: the proxy of a URL, or None for a direct connection. A proxy resolves names itself, so the
+    guards check the address of the proxy, and only the name of the host that it is used for.
     """
 
     def __init__(
@@ -73,11 +73,11 @@ class Transport:
         )
 
     async def close(self) -> None:
-        """Close the connections; those too whose peer does not answer, which TLS would wait for."""
+        """Close all connections, without waiting for a peer that does not answer, as TLS would."""
         await self._session.close()
-        for each in self._sockets:
+        for open_socket in self._sockets:
             with suppress(OSError):  # closed already
-                each.shutdown(socket.SHUT_RDWR)
+                open_socket.shutdown(socket.SHUT_RDWR)
         for _ in range(_CLOSING_STEPS):
             await asyncio.sleep(0)
 
@@ -146,12 +146,12 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
                 host=quoted(response.url.host or ""),
             ),
         )
-    found = bytearray()
+    body = bytearray()
     async for chunk in response.content.iter_any():
-        found += chunk
-        if len(found) > MAX_BYTES:
+        body += chunk
+        if len(body) > MAX_BYTES:
             raise too_large(quoted(response.url.host or ""), MAX_BYTES)
-    return bytes(found)
+    return bytes(body)
 
 
 def _why(host: str, error: Exception) -> Message:

@@ -1,4 +1,4 @@
-"""Credentials for the images of a cluster: of several sources, and of the pull secrets of pods."""
+"""Credentials for the images of a cluster: from several sources, and from the pull secrets of pods."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _KEY: Final = ".dockerconfigjson"
 
 
 class FirstOf:
-    """The first credentials that one of several sources has.
+    """The credentials of the first of several sources that has some.
 
-    A source that fails is logged and skipped, as the kubelet does it: an image may be readable without.
+    A source that fails is logged and skipped, as in the kubelet: the image may be readable without
+    credentials.
     """
 
     def __init__(self, sources: Sequence[CredentialSource]) -> None:
@@ -32,8 +33,8 @@ class FirstOf:
         """Return the credentials for an image; None if no source has some."""
         for source in self._sources:
             try:
-                if found := source.find(image):
-                    return found
+                if credentials := source.find(image):
+                    return credentials
             except CredentialError as error:
                 _log.warning("credentials for %s: %s", image.name, error)
         return None
@@ -49,7 +50,7 @@ class PullSecrets:
         self._api, self._secrets_of = api, secrets_of
 
     def find(self, image: Image) -> Credentials | None:
-        """Return the credentials for an image; None if no secret has some. One that fails is logged."""
+        """Return the credentials for an image; None if no secret has some. A failing secret is logged."""
         secrets = self._secrets_of(image_key(image))
         return FirstOf([_Secret(self._api, secret) for secret in secrets]).find(image)
 
@@ -62,8 +63,8 @@ class _Secret:
         """Return the credentials for an image; None if the secret has none. Raises CredentialError."""
         namespace, name = self._secret.namespace, self._secret.name
         try:
-            found = self._api.get(f"/api/v1/namespaces/{quote(namespace, '')}/secrets/{quote(name, '')}")
-            body = b64decode((found.get("data") or {}).get(_KEY, ""))
+            secret = self._api.get(f"/api/v1/namespaces/{quote(namespace, '')}/secrets/{quote(name, '')}")
+            body = b64decode((secret.get("data") or {}).get(_KEY, ""))
         except KubernetesError as error:
             raise CredentialError(str(error)) from None
         except ValueError:

@@ -1,8 +1,8 @@
 """Fact store: what was read about images, as ImageCatalog rows in a few ConfigMaps.
 
-Each ConfigMap holds the images whose digests fall to it, with the times when each was read and last used. The
-store is bounded: what nothing has used for a week is dropped, and before that the image that is unused for
-the longest time if a ConfigMap is full. Times are seconds since the epoch.
+A hash of an image's digest selects its ConfigMap, which also has the times when the image was read and last
+used. The store is bounded: an image that is unused for a week is dropped; if a ConfigMap is full, the image
+that is unused for the longest time is dropped earlier. Times are seconds since the epoch.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _Loader: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Content(NamedTuple):
-    """What a ConfigMap holds: an ImageCatalog, and the times of its images; both are empty without images."""
+    """The content of a ConfigMap; both texts are empty without images."""
 
-    catalog: str = ""
-    times: str = ""
+    catalog: str = ""  # an ImageCatalog
+    times: str = ""  # JSON: the times of its images
 
 
 class _Entry:
-    """Facts about an image. shard: its ConfigMap, one for all references with a digest. size: of the rows."""
+    """Facts about an image. shard: its ConfigMap, the same for equal digests. size: of the rows."""
 
     __slots__ = ("digest", "read_at", "rows", "shard", "size", "used_at")
 
@@ -85,8 +85,8 @@ class FactStore:
 
     @property
     def oldest(self) -> float | None:
-        """The time when the image whose facts are the oldest was read."""
-        return min((each.read_at for each in self._entries.values()), default=None)
+        """The time when the oldest facts were read."""
+        return min((entry.read_at for entry in self._entries.values()), default=None)
 
     def digest(self, key: str) -> str | None:
         """Return the digest of an image when it was read; None if it is not known."""
@@ -94,7 +94,7 @@ class FactStore:
         return entry.digest if entry else None
 
     def load(self, name: str, content: Content, now: float) -> None:
-        """Take over what an earlier process wrote to a ConfigMap; invalid content is dropped."""
+        """Load the content that an earlier process wrote to a ConfigMap; invalid content is dropped."""
         if name not in NAMES:
             return
         self._written[name], self._written_at[name] = content, now
@@ -144,12 +144,12 @@ class FactStore:
             self._changed.add(entry.shard)
 
     def must_reread(self, key: str, now: float) -> bool:
-        """Return whether the facts of an image are absent, or those of a tag that were read a day ago."""
+        """Return whether the facts of an image are absent, or are of a tag and a day old."""
         entry = self._entries.get(key)
         return entry is None or (bool(_name(key)) and now - entry.read_at >= REREAD_S)
 
     def use(self, used: Collection[str], now: float) -> None:
-        """Note which images are in use, and drop those that were not for a week."""
+        """Note which images are in use, and drop images that are unused for a week."""
         for key in used:
             if entry := self._entries.get(key):
                 entry.used_at = now
@@ -188,8 +188,8 @@ class FactStore:
         others = self._shards[entry.shard]
         return (
             len(others) < MAX_IMAGES
-            and sum(each.size for each in others.values()) + entry.size <= MAX_BYTES
-            and sum(len(each) + _TIMES_LENGTH for each in (*others, key)) <= MAX_TIMES_BYTES
+            and sum(other.size for other in others.values()) + entry.size <= MAX_BYTES
+            and sum(len(image) + _TIMES_LENGTH for image in (*others, key)) <= MAX_TIMES_BYTES
         )
 
     def _make_room(self, key: str, entry: _Entry, used: Collection[str]) -> bool:
@@ -207,8 +207,8 @@ class FactStore:
         if not entries:
             return Content()
         # Rows of references with a digest name no image: several of them may share a row.
-        rows = {json.dumps(row, sort_keys=True): row for _, each in entries for row in each.rows}
-        times = {key: [_text(each.read_at), _text(each.used_at)] for key, each in entries}
+        rows = {json.dumps(row, sort_keys=True): row for _, entry in entries for row in entry.rows}
+        times = {key: [_text(entry.read_at), _text(entry.used_at)] for key, entry in entries}
         return Content(_catalog(rows.values()), json.dumps(times))
 
 
@@ -233,7 +233,7 @@ def _catalog(rows: Iterable[Row]) -> str:
 
 
 def _name(key: str) -> str:
-    """Return what the rows of an image have as `image`; empty for a reference with a digest."""
+    """Return the value of `image` in the rows of an image; empty for a reference with a digest."""
     return "" if "@" in key else key
 
 

@@ -1,7 +1,7 @@
 """Fetch queue: which image is read next, with pauses for each registry and after failures of each image.
 
-Nothing waits here: the caller has the clock, and asks which image is due. Everything is bounded, because the
-images are named by anyone who may create a pod.
+It never blocks: the caller has the clock, and takes the images that are due. Everything is bounded, because
+anyone who may create a pod can name images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LONGEST_REGISTRY_S: Final = 600.0
 LONGEST_RETRY_AFTER_S: Final = 6 * 3600.0
 # The exponent is bounded for weeks of failures.
 _MAX_DOUBLINGS: Final = 20
-# Images whose failures are remembered; and the seconds after a pause in which that is so without a use.
+# Images whose failures are remembered; and seconds after its pause for which an unused image is remembered.
 MAX_FAILED: Final = 5000
 _REMEMBERED_S: Final = 3600.0
 # Failures whose cause is the registry and not the image.
@@ -74,11 +74,13 @@ class FetchQueue:
         return len(self._images.keys() & set(images))
 
     def paused(self, now: float) -> set[str]:
-        """Return the registries that are not asked now, because they did not answer."""
-        return {registry for registry, each in self._registries.items() if each.failures and each.due > now}
+        """Return the registries that are paused now, because they did not answer."""
+        return {
+            registry for registry, pauses in self._registries.items() if pauses.failures and pauses.due > now
+        }
 
     def add(self, image: str, registry: str, now: float) -> None:
-        """Let an image wait, unless it waits, is being read, failed a moment ago, or the queue is full."""
+        """Add an image, unless it waits already, is being read or paused, or the queue is full."""
         failed = self._images.get(image)
         is_known = image in self._waiting or image in self._reading
         if not is_known and len(self._waiting) < MAX_WAITING and (failed is None or failed.due <= now):
@@ -116,8 +118,8 @@ class FetchQueue:
         if reason in _OF_REGISTRY:
             of_registry = self._registries.setdefault(registry, _Pauses())
             self._pause(of_registry, now, _REGISTRY_S, _LONGEST_REGISTRY_S)
-            asked = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
-            of_registry.due = max(of_registry.due, now + asked)
+            retry_s = min(retry_after_s or 0.0, LONGEST_RETRY_AFTER_S)
+            of_registry.due = max(of_registry.due, now + retry_s)
             pauses.due = max(pauses.due, of_registry.due)
         return pauses.due - now
 

@@ -1,6 +1,6 @@
-"""Image use: which images the containers with accelerators in a cluster name.
+"""Image use: the images of the containers with accelerators in a cluster.
 
-Keeps of each object only its containers with extended resources: a cluster has many more others.
+Only containers with extended resources are kept; most containers of a cluster have none.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class _CronJob(TypedDict):
     spec: NotRequired[_CronJobSpec]
 
 
-# What is watched, with the part of each object that is decoded, and the steps to its pod's spec.
+# The watched resources, with the decoded part of their objects, and the steps to the pod spec.
 _TEMPLATE: Final = ("spec", "template", "spec")
 WATCHED: Final = (
     (Resource("pods", PODS, shape=_Pod), ("spec",)),
@@ -101,17 +101,17 @@ class PullSecret:
 
 @dataclass(frozen=True, slots=True)
 class UsedImage:
-    """An image that objects use. secrets: pull secrets of their pods, at most 4."""
+    """An image that objects use."""
 
     image: Image
-    secrets: tuple[PullSecret, ...] = ()
+    secrets: tuple[PullSecret, ...] = ()  # pull secrets of their pods, at most 4
 
 
 @dataclass(frozen=True, slots=True)
 class _Object:
-    """What is kept of an object: images, each with the extended resources of its container."""
+    """The part of an object that is kept."""
 
-    containers: tuple[tuple[str, frozenset[str]], ...]
+    containers: tuple[tuple[str, frozenset[str]], ...]  # image and extended resources
     secrets: tuple[PullSecret, ...]
 
 
@@ -146,12 +146,12 @@ class ImageUse:
         self._on_change()
 
     def change(self, resource: Resource, steps: tuple[str, ...], change: Change) -> None:
-        """Take a change of objects; steps: to the spec of their pods."""
+        """Apply a change of objects. steps: to the spec of their pods."""
         with self._lock:
             before = self._listed.get(resource.name)
             if isinstance(change, Listed):
-                found = {_key(each): _kept(each, steps) for each in change.objects}
-                self._listed[resource.name] = {key: kept for key, kept in found.items() if kept}
+                by_key = {_key(document): _kept(document, steps) for document in change.objects}
+                self._listed[resource.name] = {key: kept for key, kept in by_key.items() if kept}
             else:
                 objects = self._listed.setdefault(resource.name, {})
                 key = _key(change.object)
@@ -181,16 +181,16 @@ class ImageUse:
     def _add(
         self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], kept: _Object
     ) -> None:
-        """Add the images of an object. parsed: key and image by their text: most pods share theirs."""
+        """Add the images of an object. parsed: a cache of key and image by text; most pods share images."""
         for text, resources in kept.containers:
             if not self._accelerators.match(resources):
                 continue
             if text not in parsed:
                 image = parse_image(text)
                 parsed[text] = None if image is None else (image_key(image), image)
-            if (found := parsed[text]) is None:
+            if (entry := parsed[text]) is None:
                 continue
-            key, image = found
+            key, image = entry
             known = images.get(key)
             if known is None and len(images) >= MAX_IMAGES:
                 self.omitted += 1
@@ -206,37 +206,37 @@ class _Accelerators:
 
     def __init__(self, resources: Collection[str]) -> None:
         self._names = frozenset(resources)
-        self._globs = [glob(each) for each in resources if is_glob(each)]
+        self._globs = [glob(pattern) for pattern in resources if is_glob(pattern)]
 
     def match(self, resources: frozenset[str]) -> bool:
         """Return whether one of a container's resources is an accelerator."""
         return not self._names.isdisjoint(resources) or any(
-            each.fullmatch(name) for each in self._globs for name in resources
+            pattern.fullmatch(name) for pattern in self._globs for name in resources
         )
 
 
-def _key(found: Object) -> tuple[str, str]:
-    return found["metadata"].get("namespace", ""), found["metadata"]["name"]
+def _key(document: Object) -> tuple[str, str]:
+    return document["metadata"].get("namespace", ""), document["metadata"]["name"]
 
 
-def _kept(found: Object, steps: tuple[str, ...]) -> _Object | None:
-    """Return what is kept of an object; None if none of its containers has an extended resource."""
-    spec: Any = found
+def _kept(document: Object, steps: tuple[str, ...]) -> _Object | None:
+    """Return the part of an object to keep; None if no container has an extended resource."""
+    spec: Any = document
     for step in steps:
         spec = spec.get(step) or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
-    named = {(each.get("image", ""), _extended(each)): None for each in containers}
+    named = {(container.get("image", ""), _extended(container)): None for container in containers}
     kept = tuple((image, resources) for image, resources in named if image and resources)
     if not kept:
         return None
-    namespace = found["metadata"].get("namespace", "")
-    names = [each.get("name", "") for each in spec.get("imagePullSecrets") or ()]
+    namespace = document["metadata"].get("namespace", "")
+    names = [reference.get("name", "") for reference in spec.get("imagePullSecrets") or ()]
     secrets = tuple(PullSecret(namespace, name) for name in names[:_MAX_SECRETS] if name)
     return _Object(kept[:MAX_OF_OBJECT], secrets)
 
 
 def _extended(container: Mapping[str, Any]) -> frozenset[str]:
     """Return the extended resources that a container requests; `cpu` and the like have no domain."""
-    asked = container.get("resources") or {}
-    parts = (asked.get("limits") or {}, asked.get("requests") or {})
+    resources = container.get("resources") or {}
+    parts = (resources.get("limits") or {}, resources.get("requests") or {})
     return frozenset(name for part in parts for name in part if "/" in name)

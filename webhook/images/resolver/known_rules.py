@@ -17,15 +17,15 @@ from webhook.images.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTA
 
 
 def rules_resource(namespace: str) -> Resource:
-    """Return what is watched: compatibility rules and image catalogues."""
+    """Return the watched resource: compatibility rules and image catalogues."""
     return Resource("rules", config_maps(namespace), f"{TYPE_LABEL} in (CompatibilityRule,{CATALOG_TYPE})")
 
 
 class KnownRules:
-    """What the rules say about images: which containers count, and which images need not be read.
+    """The rules about images: which containers count, and which images need not be read.
 
-    Used from the thread of the watch, `change`, and from one other, which calls `update` first. on_change:
-    called after each change.
+    The thread of the watch calls `change`; one other thread calls the rest, beginning with `update`.
+    on_change: called after each change.
     """
 
     def __init__(self, namespace: str, on_change: Callable[[], None] = lambda: None) -> None:
@@ -42,14 +42,14 @@ class KnownRules:
         return ["rules"] if self._listed is None else []
 
     def change(self, change: Change) -> None:
-        """Take a change of ConfigMaps."""
+        """Apply a change of ConfigMaps."""
         with self._lock:
             listed = self._listed or {}
             if isinstance(change, Listed):
-                self._listed = {each["metadata"]["name"]: each for each in change.objects}
+                self._listed = {config_map["metadata"]["name"]: config_map for config_map in change.objects}
             else:
                 name = change.object["metadata"]["name"]
-                others = {other: each for other, each in listed.items() if other != name}
+                others = {other: config_map for other, config_map in listed.items() if other != name}
                 self._listed = others | ({name: change.object} if isinstance(change, Applied) else {})
         self._on_change()
 
@@ -59,18 +59,20 @@ class KnownRules:
         A rule with an error has no effect until it is corrected.
         """
         with self._lock:
-            found = {name: each for name, each in (self._listed or {}).items() if name not in NAMES}
+            by_name = {
+                name: config_map for name, config_map in (self._listed or {}).items() if name not in NAMES
+            }
         before = {name: version for name, (version, _) in self._loaded.items()}
-        versions = {name: each["metadata"]["resourceVersion"] for name, each in found.items()}
+        versions = {name: config_map["metadata"]["resourceVersion"] for name, config_map in by_name.items()}
         if versions == before:
             return False
         self._loaded = {
             name: self._loaded[name]
             if before.get(name) == versions[name]
-            else (versions[name], load_rules([rule_source(each)], self._namespace).rules)
-            for name, each in sorted(found.items())
+            else (versions[name], load_rules([rule_source(config_map)], self._namespace).rules)
+            for name, config_map in sorted(by_name.items())
         }
-        rules = RuleSet.of(rule for _, each in self._loaded.values() for rule in each if rule.enabled)
+        rules = RuleSet.of(rule for _, rule_set in self._loaded.values() for rule in rule_set if rule.enabled)
         self.resources = resources_of(RuleSet(compatibility=rules.compatibility))
         self._own_rows = ImageCatalog(_rows(rules))
         return True
@@ -86,7 +88,7 @@ class KnownRules:
         return self._own_rows.find(key) is not NOTHING_KNOWN
 
     def is_known(self, key: str) -> bool:
-        """Return whether the config of an image would add nothing: stated facts, or all built-in ones."""
+        """Return whether an image need not be read: its facts are stated, or all of them are built in."""
         if self.is_stated(key):
             return True
         facts = built_in_catalog().find(key)
@@ -96,7 +98,8 @@ class KnownRules:
     def knows_cuda(key: str) -> bool:
         """Return whether the built-in catalogue knows the CUDA version of an image.
 
-        It is that of the programs; CUDA_VERSION in the config may be an older one of the base image.
+        The catalogue has the version of the programs; CUDA_VERSION in the config may be an older version of
+        the base image.
         """
         return _has_cuda(built_in_catalog().find(key))
 

@@ -1,7 +1,7 @@
-"""Resolver: reads the images that a cluster uses and that no catalogue knows, and writes what it finds.
+"""Resolver: reads the images that a cluster uses and no catalogue knows, and writes facts about them.
 
-One process does this. Two at the same time, during a rollout by hand for example, write the same facts: a
-write that another one was ahead of is a conflict, and is repeated with the next step.
+One process does this. Two at the same time, for example during a rollout by hand, write the same facts: the
+later write is a conflict, and is repeated in the next step.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Resolver:
         self._queue = FetchQueue()
         self._reading: dict[str, Future[InspectedImage] | Future[str]] = {}
         self._is_loaded = False
-        self._images: Mapping[str, UsedImage] | None = None  # those of which `used` are the unknown ones
+        self._images: Mapping[str, UsedImage] | None = None  # all; `used` has those that are not known
         self._stepped_at = monotonic()
 
     @property
@@ -100,7 +100,7 @@ class Resolver:
         return used.secrets if used else ()
 
     def step(self) -> None:
-        """Take over what changed, start to read images that are due, and write facts.
+        """Apply changes, start to read images that are due, and write facts.
 
         Raises KubernetesError if facts could not be written; the next step repeats that.
         """
@@ -153,7 +153,7 @@ class Resolver:
         future.add_done_callback(lambda _: self.on_change())
 
     def _take(self, key: str, future: Future[InspectedImage] | Future[str], now: float, wall: float) -> None:
-        """Take what was read of an image, or why not."""
+        """Handle the result of reading an image, or its error."""
         error = future.exception()
         if error is None:
             self._take_result(key, future.result(), now, wall)
@@ -163,19 +163,19 @@ class Resolver:
             self._failed(key, Reason.INVALID, "an internal error", now)
             raise error
 
-    def _take_result(self, key: str, found: InspectedImage | str, now: float, wall: float) -> None:
-        if isinstance(found, str):
-            if found != self.store.digest(key) and key in self.used:
+    def _take_result(self, key: str, result: InspectedImage | str, now: float, wall: float) -> None:
+        if isinstance(result, str):
+            if result != self.store.digest(key) and key in self.used:
                 self._read(key, self._reader.inspect(self.used[key].image))
                 return
-            if found == self.store.digest(key):
+            if result == self.store.digest(key):
                 self.store.confirm(key, wall)
                 metrics.FETCHES.labels("unchanged").inc()
             self._queue.succeeded(key)
             return
-        rows = self._rows(key, found)
+        rows = self._rows(key, result)
         try:
-            has_room = self._put(key, found.digest, rows, wall)
+            has_room = self._put(key, result.digest, rows, wall)
         except ValueError as error:
             self._failed(key, Reason.INVALID, str(error), now)
             return
@@ -184,8 +184,8 @@ class Resolver:
             return
         self._queue.succeeded(key)
         metrics.FETCHES.labels("ok").inc()
-        cuda = dict.fromkeys(str(each.cuda or "unknown") for each in found.platforms)
-        _log.info("image %s: read, CUDA %s, %s", key, ", ".join(cuda), found.digest)
+        cuda = dict.fromkeys(str(config.cuda or "unknown") for config in result.platforms)
+        _log.info("image %s: read, CUDA %s, %s", key, ", ".join(cuda), result.digest)
 
     def _put(self, key: str, digest: str, rows: list[Row], wall: float) -> bool:
         """Store facts; requirements that are too long or invalid are left out. Raises ValueError."""
@@ -195,14 +195,14 @@ class Resolver:
             without = [{name: fact for name, fact in row.items() if name != "require"} for row in rows]
             return self.store.put(key, digest, without, wall, self.used.keys())
 
-    def _rows(self, key: str, found: InspectedImage) -> list[Row]:
+    def _rows(self, key: str, image: InspectedImage) -> list[Row]:
         omitted = "cuda" if self.rules.knows_cuda(key) else ""
-        return [{name: fact for name, fact in row.items() if name != omitted} for row in found.facts()]
+        return [{name: fact for name, fact in row.items() if name != omitted} for row in image.facts()]
 
     def _failed(
         self, key: str, reason: Reason | None, text: str, now: float, retry_after_s: float | None = None
     ) -> None:
-        """Note, count and log why an image was not read; reason None: there is no room for its facts."""
+        """Note, count and log that an image was not read. reason: None if there is no room for its facts."""
         pause_s = self._queue.failed(key, reason, now, retry_after_s)
         word = reason or _FULL
         metrics.FETCHES.labels(word).inc()
@@ -226,13 +226,13 @@ class Resolver:
     def _write_one(self, name: str, content: Content) -> None:
         """Write one ConfigMap; one that has never held an image is not created for nothing."""
         try:
-            found = self._api.get(f"{self._path}/{name}")
+            config_map = self._api.get(f"{self._path}/{name}")
         except NotFound:
             if content.catalog:
                 self._api.create(self._path, _document({"metadata": {"name": name}}, content))
             return
-        document = _document(found, content)
-        if document != found:
+        document = _document(config_map, content)
+        if document != config_map:
             self._api.replace(f"{self._path}/{name}", document)
 
     def _observe(self, images: int, now: float) -> None:
@@ -253,9 +253,9 @@ class Resolver:
         metrics.OLDEST.set(self.store.oldest or 0)
 
 
-def _document(found: Mapping[str, Any], content: Content) -> dict[str, Any]:
-    """Return a ConfigMap with other content; without images it has not the labels of a rule."""
-    metadata = found["metadata"]
+def _document(config_map: Mapping[str, Any], content: Content) -> dict[str, Any]:
+    """Return a ConfigMap with new content; without images, it does not have the labels of a rule."""
+    metadata = config_map["metadata"]
     labels = {name: value for name, value in (metadata.get("labels") or {}).items() if name not in LABELS}
     annotations = {**(metadata.get("annotations") or {}), TIMES_ANNOTATION: content.times}
     if not content.catalog:
@@ -268,7 +268,7 @@ def _document(found: Mapping[str, Any], content: Content) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        **found,
+        **config_map,
         "metadata": kept | {name: value for name, value in changed.items() if value},
         "data": {DOCUMENT_KEY: content.catalog} if content.catalog else {},
     }
