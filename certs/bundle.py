@@ -32,9 +32,13 @@ KEYS: Final = frozenset({TLS_KEY, _AUTHORITY_KEY})
 class Bundle:
     """A CA, the serving certificate, and the state of a CA rotation.
 
-    authority: signs every new leaf. previous: certificates of the previous CAs, PEM, still trusted.
-    trusted_since: when all caBundles were first seen to contain the authority; aware. leaf: None before the
-    first is issued; signed by the authority or, until the CA rotation reaches ISSUE_LEAF, by a previous one.
+    Attributes:
+        authority: the CA that signs every new leaf.
+        previous: certificates of the previous CAs, PEM, which are still trusted.
+        trusted_since: time at which all caBundles first contained the authority; aware.
+        leaf: signed by the authority or, until the CA rotation reaches ISSUE_LEAF, by a previous CA; None
+        before
+            the first is issued.
     """
 
     authority: KeyPair
@@ -87,13 +91,13 @@ def decode(files: Mapping[str, bytes]) -> Bundle | None:
         _moment(files.get(_TRUSTED_SINCE, b"")),
         leaf,
     )
-    if leaf and not any(is_issued_by(leaf.certificate_pem, each) for each in bundle.trusted):
+    if leaf and not any(is_issued_by(leaf.certificate_pem, ca) for ca in bundle.trusted):
         raise CertificateError(f"{TLS_CERTIFICATE} is not signed by {_AUTHORITY}")
     return bundle
 
 
 def certificates_in(pem: bytes) -> tuple[bytes, ...]:
-    """Return each certificate of a PEM, re-encoded; none if it is not PEM, such as a placeholder."""
+    """Return each certificate of a PEM, re-encoded; empty if it is not PEM, such as a placeholder."""
     try:
         certificates = x509.load_pem_x509_certificates(pem)
     except ValueError:

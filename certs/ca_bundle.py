@@ -23,8 +23,12 @@ KINDS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"
 class Configuration:
     """A webhook configuration as it was read.
 
-    kind: one of KINDS. version: its resourceVersion. ca_bundles: by the index of each webhook of gpugate, the
-    CAs, PEM, in its caBundle; none if that is absent or not PEM.
+    Attributes:
+        kind: one of KINDS.
+        version: its resourceVersion.
+        ca_bundles: the CAs in the caBundle of each webhook of gpugate, PEM, by index of the webhook; empty if
+        the
+            caBundle is absent or not PEM.
     """
 
     kind: str

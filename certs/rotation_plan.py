@@ -64,10 +64,16 @@ class Step(Enum):
 class Plan:
     """The rotation settings: the names of the leaf, and when the leaf and its CA are replaced.
 
-    names: DNS names and IP addresses. lookahead: a certificate that is not valid at now + lookahead is
-    replaced. settling: time from when every caBundle contains a CA until a leaf of it may serve, so that all
-    API servers see the change. overlap: time from the issue of a leaf until the previous CAs are removed, so
-    that all replicas load it. Raises ValueError if a new certificate would be due for replacement at once.
+    Raises ValueError if a new certificate would be due for replacement at once.
+
+    Attributes:
+        names: DNS names and IP addresses.
+        lookahead: a certificate that is not valid at now + lookahead is replaced.
+        settling: time from when every caBundle contains a CA until a leaf of it may serve, so that all API
+        servers
+            see the change.
+        overlap: time from the issue of a leaf until the previous CAs are removed, so that all replicas load
+        it.
     """
 
     names: tuple[str, ...]
@@ -92,9 +98,9 @@ class Plan:
     ) -> Step:
         """Return the next step.
 
-        bundle: as stored. ca_bundles: the CAs in each caBundle of gpugate, PEM as in `certificates_in`; read
-        before the bundle and written only if unchanged since, so that no replica removes a CA that it does
-        not know yet from a caBundle.
+        bundle: as stored. ca_bundles: the CAs in each caBundle of gpugate, PEM as in `certificates_in`. The
+        caller reads them before the bundle and writes them only if unchanged since: so no replica removes a
+        CA from a caBundle because it does not know that CA yet.
         """
         if bundle is None or self._authority_is_due(bundle, now):
             return Step.MAKE_AUTHORITY
@@ -125,14 +131,14 @@ class Plan:
         return replace(bundle, leaf=leaf)
 
     def trust(self, bundle: Bundle, held: tuple[bytes, ...], now: datetime) -> tuple[bytes, ...]:
-        """Return the CAs that a caBundle must hold, given those in it now.
+        """Return the CAs that a caBundle must hold. held: those in it now.
 
         Unknown CAs are removed after the overlap: if somebody deleted the stored bundle, replicas may still
         serve a leaf of one of them.
         """
         if self._overlap_is_over(bundle, now):
             return bundle.trusted
-        return (*bundle.trusted, *(each for each in held if each not in bundle.trusted))
+        return (*bundle.trusted, *(ca for ca in held if ca not in bundle.trusted))
 
     def takes_over_at(self, bundle: Bundle) -> datetime | None:
         """Return when the CA may sign the serving leaf; None until every caBundle contains the CA."""
@@ -175,7 +181,7 @@ class Plan:
         return now >= issued + self.overlap
 
     def _names_for(self, bundle: Bundle) -> tuple[str, ...]:
-        """Return the names for a new leaf: during an update of gpugate, those of both versions.
+        """Return the names for a new leaf; during an update of gpugate, the names of both versions.
 
         Otherwise replicas with different names would replace each other's leaf without end.
         """
@@ -183,7 +189,7 @@ class Plan:
         return self.names if set(self.names) <= set(held) else (*self.names, *held)
 
     def _lifetime_after(self, leaf: KeyPair | None, now: datetime) -> timedelta:
-        """Return the lifetime of a new leaf: at least until the end of an old one that is not valid yet.
+        """Return the lifetime of a new leaf; it ends no earlier than an old leaf that is not valid yet.
 
         Another replica's clock is ahead. If the new leaf were due by that clock, both replicas would replace
         each other's leaf without end.

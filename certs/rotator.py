@@ -116,7 +116,7 @@ class CertRotator:
         # Read in this order: see Plan.next_step.
         configurations = self._configurations()
         stored = self._load()
-        ca_bundles = [held for each in configurations for held in each.ca_bundles.values()]
+        ca_bundles = [held for configuration in configurations for held in configuration.ca_bundles.values()]
         bundle = stored.bundle
         now = self.clock()
         if bundle is not None:

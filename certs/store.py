@@ -1,7 +1,7 @@
 """Storage of the bundle: a Secret that all replicas share, or a directory.
 
-The stored bundle is the source of truth. A writer passes what it has read before; if the store has changed
-since, it gets a Conflict and reads again.
+The stored bundle is the source of truth. A writer passes the version that it has read; if the store has
+changed since, it gets a Conflict and reads again.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _NEW: Final = "..new"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What was read: the bundle, None if there is none yet, and the version for optimistic locking."""
+    """The stored bundle as it was read."""
 
-    bundle: Bundle | None
-    version: Any
+    bundle: Bundle | None  # None if there is none yet
+    version: Any  # for optimistic locking
 
 
 class Store(Protocol):
@@ -45,7 +45,7 @@ class Store(Protocol):
         """Return the stored bundle; raises CertificateError if it is invalid, KubernetesError, OSError."""
 
     def save(self, bundle: Bundle, over: Stored) -> None:
-        """Replace what was read; raises Conflict if the store has changed since."""
+        """Replace the bundle that was read, `over`; raises Conflict if the store has changed since."""
 
 
 def secret_path(namespace: str, name: str) -> str:
@@ -131,8 +131,8 @@ class DirectoryStore:
                 shutil.rmtree(old)
 
     def _read(self) -> dict[str, bytes]:
-        found = (self.path / name for name in FILES)
-        return {path.name: path.read_bytes() for path in found if path.is_file()}
+        paths = (self.path / name for name in FILES)
+        return {path.name: path.read_bytes() for path in paths if path.is_file()}
 
     def _link(self, name: str, target: str) -> None:
         """Point a symlink to a new target atomically."""

@@ -31,7 +31,7 @@ class Background(Protocol):
 
     @property
     def awaited(self) -> Collection[str]:
-        """What readiness waits for, one word each; empty for work that requests do not need."""
+        """Words for what readiness waits for; empty for work that requests do not need."""
 
     def start(self) -> None:
         """Start, whether the cluster can be reached or not; returns at once."""
@@ -107,7 +107,7 @@ class SecretCertificate:
 
     @property
     def awaited(self) -> Collection[str]:
-        """`certificate` while it is missing; one that expired while no server ran counts as missing."""
+        """`certificate` while it is missing or has expired."""
         pair = self.tls.pair
         is_good = pair is not self._placeholder and is_valid_at(pair.certificate_pem, self._rotator.clock())
         return () if is_good else ("certificate",)
@@ -129,13 +129,13 @@ def make_server(
     *,
     require_client_certificate: bool = False,
 ) -> Server:
-    """Return a server that is ready once nothing is awaited, and whose drain stops the background work.
+    """Return a server that is ready when nothing is awaited. Its drain stops the background work.
 
     Raises OSError if the address is not available.
     """
 
     def awaited() -> list[str]:
-        return [what for each in background for what in each.awaited]
+        return [name for task in background for name in task.awaited]
 
     def drain() -> None:
         for task in background:

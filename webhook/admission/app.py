@@ -61,8 +61,8 @@ def create_app(
     """Return the WSGI application of a handler: reviews, probes and metrics.
 
     awaited: returns what readiness waits for, such as `nodes`. require_client_certificate: whether to accept
-    reviews only from clients with a verified certificate, of which the server says SSL_CLIENT_VERIFY=SUCCESS
-    as mod_ssl does; probes and metrics need none.
+    reviews only from clients with a verified certificate, which the server reports by
+    SSL_CLIENT_VERIFY=SUCCESS as mod_ssl does; probes and metrics do not require one.
     """
     app = flask.Flask("gpugate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT

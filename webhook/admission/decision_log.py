@@ -42,40 +42,34 @@ _Series: TypeAlias = "tuple[prometheus_client.Counter, *tuple[str, ...]]"
 
 
 class Entry(NamedTuple):
-    """Summary of one decision; it keeps no reference to the object.
+    """Summary of one decision; it keeps no reference to the object."""
 
-    at: seconds since the epoch. name: of the object; of one that is not named yet, its generateName with `*`.
-    owner: kind and name of its controller, or empty. violations: rule, action, basis and rule's action of
-    each. paths: of the first violations. edits: number of patch operations. withheld: as in a Decision.
-    enforcement: the cap of `--enforcement-action`. seconds: duration.
-    """
-
-    at: float
+    at: float  # seconds since the epoch
     endpoint: str
     uid: str
     kind: str
     namespace: str
-    name: str
-    owner: str
+    name: str  # of the object, or its generateName with `*` at its end
+    owner: str  # kind and name of the controller, or empty
     user: str
     operation: str
     dry_run: bool
     allowed: bool
     rules: tuple[str, ...]
     cuda_sources: tuple[str, ...]
-    violations: tuple[tuple[str, str, str, str], ...]
-    paths: tuple[str, ...]
+    violations: tuple[tuple[str, str, str, str], ...]  # rule, action, basis, and action of the rule
+    paths: tuple[str, ...]  # of the first violations
     declared: tuple[str, ...]
-    edits: int
-    withheld: str
-    enforcement: str
-    seconds: float
+    edits: int  # number of patch operations
+    withheld: str  # as in a Decision
+    enforcement: str  # the cap of --enforcement-action
+    seconds: float  # duration
 
 
 class DecisionLog:
     """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe.
 
-    enforcement: the cap of `--enforcement-action` on them.
+    enforcement: the cap of `--enforcement-action` on the decisions.
     """
 
     def __init__(self, enforcement: Action = Action.DENY) -> None:
@@ -85,7 +79,7 @@ class DecisionLog:
         self._flushing = threading.Lock()
 
     def record(self, endpoint: str, review: Review, decision: Decision, seconds: float) -> None:
-        """Record the decision on a review; seconds: its duration."""
+        """Record the decision on a review. seconds: its duration."""
         request, violations = review.request, decision.violations
         metadata = (request.object or {}).get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
@@ -105,13 +99,18 @@ class DecisionLog:
             decision.cuda_sources,
             tuple(
                 [
-                    (each.rule, each.action.value, each.basis.value, (each.rule_action or each.action).value)
-                    for each in violations
+                    (
+                        violation.rule,
+                        violation.action.value,
+                        violation.basis.value,
+                        (violation.rule_action or violation.action).value,
+                    )
+                    for violation in violations
                 ]
             )
             if violations
             else (),
-            tuple(each.path[:_MAX_NAME_LENGTH] for each in violations[:_MAX_PATHS]),
+            tuple(violation.path[:_MAX_NAME_LENGTH] for violation in violations[:_MAX_PATHS]),
             decision.declared,
             len(decision.patch),
             decision.withheld.value if decision.withheld else "",
@@ -156,7 +155,7 @@ class DecisionLog:
 
 
 def _name(metadata: Mapping[str, Any]) -> str:
-    """Return the name of an object; of one that is not named yet, the beginning and `*`."""
+    """Return the name of an object; without a name, its generateName with `*` at its end."""
     if name := _text(metadata, "name"):
         return name
     return f"{beginning}*" if (beginning := _text(metadata, "generateName")) else ""
@@ -172,7 +171,7 @@ def _controller(metadata: Mapping[str, Any]) -> str:
 
 
 def _text(mapping: Mapping[str, Any], key: str) -> str:
-    """Return the beginning of a text, which is empty for any other value: the object may be malformed."""
+    """Return the beginning of a text; empty for another value, because the object may be malformed."""
     value = mapping.get(key)
     return value[: _MAX_NAME_LENGTH - 1] if isinstance(value, str) else ""
 

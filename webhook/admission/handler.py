@@ -44,11 +44,15 @@ class AdmissionHandler:
     """Answers AdmissionReviews.
 
     on_error_allow: whether to allow an object on which gpugate itself fails. rules_namespace: the namespace
-    whose ConfigMaps are validated as rules. workloads: the kinds that contain pods, if not the built-in ones.
-    enforcement: caps the effect of all decisions, except of those on rules, and allows what gpugate fails on.
-    A request reads `snapshot` once. loaded: the rules of the snapshot, and the errors of others. stale: the
-    rules whose last good version is in force; the error of the newest is among those. on_rules: called when
-    other rules come into force.
+    whose ConfigMaps are validated as rules. workloads: the kinds that contain pods; None: the built-in ones.
+    enforcement: caps the effect of all decisions except those on rules; below `deny`, objects on which
+    gpugate fails are allowed.
+
+    Attributes:
+        snapshot: the rules, nodes and claims in force; a request reads it once.
+        loaded: the rules of the snapshot, and the errors in newer or other versions.
+        stale: names of the rules whose last good version is in force instead of the newest.
+        on_rules: called when other rules come into force.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -96,7 +100,7 @@ class AdmissionHandler:
         """Use these rules from the next request on."""
         policy = self._compile(loaded)
         with self._swapping:
-            self.loaded, self.stale = loaded, stale  # first: who sees the new snapshot sees these
+            self.loaded, self.stale = loaded, stale  # first: a reader of the new snapshot sees these
             self.snapshot = self.snapshot._replace(policy=policy)
         metrics.rules_loaded(loaded, stale)
         _log_expired(loaded)

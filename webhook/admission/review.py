@@ -27,7 +27,7 @@ _CONTROLS: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 # events of more than 100 KiB. https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/#log-entry-truncation
 _AUDIT_LENGTH: Final = 4096
 _ELLIPSIS: Final = "…"
-# What ends the header of a review, and the bytes in which it is looked for: a user may have many groups.
+# The end of a review's header, and the bytes in which it is searched: a user may have many groups.
 _OBJECT: Final = b'"object":'
 _HEADER_SIZE: Final = 64 * 2**10
 
@@ -66,14 +66,11 @@ class _Review(msgspec.Struct, rename="camel"):
 
 
 class Review(msgspec.Struct, frozen=True):
-    """One AdmissionReview: the uid of its response, and its request.
-
-    name: empty if the API server generates it later (generateName). user: who sent the request.
-    """
+    """One AdmissionReview: the uid of its response, and its request."""
 
     uid: str
-    name: str
-    user: str
+    name: str  # empty if the API server generates it later (generateName)
+    user: str  # who sent the request
     dry_run: bool
     request: AdmissionRequest
 
@@ -123,8 +120,8 @@ def decode_review(body: bytes | bytearray, *, mutating: bool) -> Review:
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ReviewError(f"not an AdmissionReview: {error}") from None
     if review.api_version != API_VERSION or review.kind != _KIND:
-        found = f"{review.api_version} {review.kind}"
-        raise ReviewError(f"expected {API_VERSION} {_KIND}, got {found}: list v1 in admissionReviewVersions")
+        actual = f"{review.api_version} {review.kind}"
+        raise ReviewError(f"expected {API_VERSION} {_KIND}, got {actual}: list v1 in admissionReviewVersions")
     request = review.request
     if not request.uid:
         raise ReviewError("not an AdmissionReview: `$.request.uid` is empty")

@@ -22,7 +22,7 @@ from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
 
 _WRONG_NAMESPACE: Final = Message(
-    "rules are read only from namespace {expected}; this rule in {found} has no effect"
+    "rules are read only from namespace {expected}; this rule in {actual} has no effect"
 )
 # The content of a rule besides its labels; a change of other fields is not validated.
 _CONTENT: Final = ("data", "binaryData")
@@ -75,7 +75,7 @@ def validate_rule(
     if metadata.get("deletionTimestamp") or (old is not None and _content(new) == _content(old)):
         return ALLOWED
     if request.namespace != namespace:
-        reason = _WRONG_NAMESPACE.having(expected=namespace, found=request.namespace)
+        reason = _WRONG_NAMESPACE.having(expected=namespace, actual=request.namespace)
         return Decision.allow(warning_lines=(WarningLine(notice("", reason)),))
     if too_much := excess(new):
         large = (Finding(RULE, Action.DENY, "", too_much, basis=Basis.LIMIT),)
@@ -84,7 +84,7 @@ def validate_rule(
     known = list(in_force)
     conflicts = (conflict_error(rule, known) for rule in loaded.rules)
     errors = [*loaded.errors, *(error for error in conflicts if error is not None)]
-    reasons = [*((each.rule, each.path, each.text) for each in loaded.warnings)]
+    reasons = [*((warning.rule, warning.path, warning.text) for warning in loaded.warnings)]
     reasons += _lint(loaded.rules, known, now)
     warnings = tuple(
         WarningLine(notice(rule, Joined(": ", (path, reason)))) for rule, path, reason in reasons

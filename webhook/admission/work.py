@@ -1,4 +1,4 @@
-"""Schedule of requests: the lane in which one is answered, to whom its time is charged, and its memory.
+"""Schedule of requests: the lane that answers a request, the accounts that are charged, and its memory.
 
 Source of the order of an AdmissionReview's fields: k8s.io/api/admission/v1, AdmissionRequest.
 """
@@ -71,7 +71,7 @@ def _accounts_of(request: Request) -> tuple[str, ...]:
 
 
 def _accounts(client: str, header: Header | None) -> tuple[str, ...]:
-    """Return to whom the time of a review is charged."""
+    """Return the accounts that the time of a review is charged to."""
     if header is None:
         return (f"client {client}",)
     return (

@@ -19,12 +19,12 @@ from rules.nodes.runtime_modes import AUTO, mode_of, toolkit_version
 # The root of the node's file system; in a pod, where it is mounted.
 HOST_ROOT: Final = Path("/")
 _CONFIG: Final = "etc/nvidia-container-runtime/config.toml"
-# GPU Operator installs another toolkit there; its ClusterPolicy has the settings.
+# Where GPU Operator installs another toolkit; its ClusterPolicy has the settings.
 _OF_OPERATOR: Final = "usr/local/nvidia/toolkit"
-# The library of the toolkit's version: libnvidia-container.so.1.17.8.
+# Folders with the library whose name has the toolkit's version: libnvidia-container.so.1.17.8.
 _LIBRARIES: Final = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib")
 _LIBRARY: Final = re.compile(r"libnvidia-container\.so\.([0-9]+\.[0-9]+\.[0-9]+)")
-# The CDI specification of NVIDIA's device plugin: it then does not ask the runtime for GPUs.
+# The CDI specification of NVIDIA's device plugin, which then requests no GPUs from the runtime.
 _OF_PLUGIN: Final = ("var/run/cdi", "k8s.device-plugin.nvidia.com-*")
 _RUNTIME: Final = "nvidia-container-runtime"
 # Settings of compatibility libraries, with the values that change nothing.
@@ -37,13 +37,10 @@ _COMPAT: Final[tuple[tuple[tuple[str, ...], tuple[object, ...]], ...]] = (
 
 
 class ContainerToolkit(NamedTuple):
-    """The toolkit of a node.
-
-    version: such as `1.17.8`; empty if it is unknown, or if its defaults for compatibility libraries do not
-    hold.
-    """
+    """The toolkit of a node."""
 
     mode: RuntimeMode
+    # Such as `1.17.8`; empty if it is unknown, or if its defaults for compatibility libraries do not apply.
     version: str = ""
 
 

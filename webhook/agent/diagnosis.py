@@ -47,22 +47,18 @@ _SET_LABELS: Final = Message("run `gpugate node label`")
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """A problem. broken: pods will fail because of it; otherwise it is a warning.
-
-    nvml: the name of the error, or empty. at: the failed call of NVML, or empty. cuda: the number of the CUDA
-    error that programs get, or 0.
-    """
+    """A problem of a node."""
 
     what: Message
     remedy: Message
-    broken: bool = True
-    nvml: str = ""
-    cuda: int = 0
-    at: Message = _NOWHERE
+    broken: bool = True  # whether pods will fail because of it; otherwise it is a warning
+    nvml: str = ""  # name of NVML's error, or empty
+    cuda: int = 0  # number of the CUDA error that programs get, or 0
+    at: Message = _NOWHERE  # the failed call of NVML, or empty
 
     @property
     def certainty(self) -> Certainty:
-        """CERTAIN if pods will fail; the probe and its labels are facts of the node alone otherwise."""
+        """CERTAIN if pods will fail, else LIKELY."""
         return Certainty.CERTAIN if self.broken else Certainty.LIKELY
 
     @property
@@ -73,7 +69,7 @@ class Diagnosis:
 
     def line(self, language: Language) -> str:
         """Return the problem, the names of its errors, and the remedy."""
-        what, remedy, at = (each.in_language(language) for each in (self.what, self.remedy, self.at))
+        what, remedy, at = (text.in_language(language) for text in (self.what, self.remedy, self.at))
         nvml = _AT.having(error=self.nvml, call=at).in_language(language) if at else self.nvml
         errors = ", ".join(filter(None, (nvml, self.cuda_name)))
         return _LINE.having(what=what, errors=errors and f" ({errors})", remedy=remedy).in_language(language)
@@ -170,7 +166,7 @@ def _followed(text: Message, by: Message) -> Message:
 def diagnose(
     probed: Probe | Failure, module: str | None, labels: Mapping[str, str] | None = None
 ) -> tuple[Diagnosis, ...]:
-    """Return all problems of a node; labels: of its object in a cluster, if known."""
+    """Return all problems of a node. labels: of its object in a cluster, if known."""
     if isinstance(probed, Failure):
         return (explain(probed, module),)
     return (
@@ -187,14 +183,14 @@ def _of_probe(probe: Probe, labels: Mapping[str, str]) -> Iterator[Diagnosis]:
 
 
 def _without_gpu(probe: Probe, labels: Mapping[str, str]) -> Diagnosis:
-    """Return why a driver has no GPU. labels: may still have the GPU of before an upgrade of the driver."""
+    """Return why a driver has no GPU. labels: may still report the GPU from before a driver upgrade."""
     what = Message("driver {driver} has no GPU", driver=probe.driver)
     remedy = Message("{kernel_log}, and `lspci -d 10de:`", kernel_log=_KERNEL_LOG)
     now = capabilities_of(probe)
     before = NodeReader("", labels).capabilities(LabelNames())
-    if found := unsupported_gpu(replace(before, driver=now.driver, cuda=now.cuda)):
-        labelled = Message(", and by its labels the node has one: {reason}", reason=found.reason)
-        what, remedy = _followed(what, labelled), found.remedy
+    if check_result := unsupported_gpu(replace(before, driver=now.driver, cuda=now.cuda)):
+        labelled = Message(", and by its labels the node has one: {reason}", reason=check_result.reason)
+        what, remedy = _followed(what, labelled), check_result.remedy
     return Diagnosis(what, remedy, cuda=_NO_DEVICE)
 
 
@@ -239,9 +235,9 @@ def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:
     expected = metadata_of(probe).labels
     wrong = [key for key, value in expected.items() if key in labels and labels[key] != value]
     if wrong:
-        found = ", ".join(f"{key}={labels[key]}" for key in wrong)
+        present = ", ".join(f"{key}={labels[key]}" for key in wrong)
         reported = ", ".join(expected[key] for key in wrong)
-        what = Message("the node has {found}, NVML reports {reported}", found=found, reported=reported)
+        what = Message("the node has {present}, NVML reports {reported}", present=present, reported=reported)
         yield Diagnosis(what, _SET_LABELS, broken=False)
     elif not any(key in labels for key in CUDA_LABELS):
         what = Message("no label has the driver's CUDA version")

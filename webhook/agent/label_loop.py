@@ -101,7 +101,7 @@ class LabelLoop:
         return not problem
 
     def _stopped_in(self, wait_s: float, module: str | None) -> bool:
-        """Wait so long, or until the kernel's driver changes; return whether the loop must end."""
+        """Wait for a time, or until the kernel's driver changes; return whether the loop must end."""
         while wait_s > 0:
             step_s = min(_CHECK_INTERVAL_S, wait_s)
             if self._pause(step_s):

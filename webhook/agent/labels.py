@@ -31,7 +31,7 @@ from webhook.agent.nvml_probe import Gpu, Probe
 T = TypeVar("T")
 
 PREFIX: Final = "gpugate.dev/"
-# Others set these, too: by hand, or with GPU-Manager.
+# Labels that others may set as well: by hand, or with GPU-Manager.
 CUDA_LABELS: Final = ("cuda-major-version", "cuda-minor-version")
 GPUS_ANNOTATION: Final = f"{PREFIX}gpus"
 # Every label and its description; * is a MIG profile.
@@ -65,7 +65,7 @@ _PROHIBITED: Final = "Prohibited"
 # Suffixes of a product of GPU Feature Discovery for sharing and MIG.
 _ADDED: Final = re.compile(r"(?:-MIG-.+?)?(?:-SHARED)?$")
 _OF_DISCOVERY: Final = "nvidia.com/"
-# Facts in its labels that NVML reports, too; the last three are about one GPU.
+# Facts that both its labels and NVML report; the last three are about one GPU.
 _FACTS: Final = (
     Message("driver"),
     Message("driver CUDA"),
@@ -111,7 +111,7 @@ def is_own(key: str) -> bool:
 
 
 def capabilities_of(probe: Probe) -> NodeCapabilities:
-    """Return the capabilities of a node, the same that the rules read from its labels."""
+    """Return the capabilities of a node, equal to those that the rules read from its labels."""
     product = label_value(_product(probe.gpus) or "")
     compute = _lowest(gpu.compute_capability for gpu in probe.gpus)
     return NodeCapabilities(

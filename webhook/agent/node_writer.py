@@ -85,7 +85,7 @@ class NodeWriter:
             reported.add(message)
             if message not in self._reported:
                 _log.warning("node %s: %s", self._node, message, extra={"reason": reason})
-                # Kubelets use the name of a node as uid, too, and kubectl finds the Events by it.
+                # The name of the node as uid, as in Events of kubelets: kubectl finds Events by it.
                 involved = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": self._node}
                 write_event(self._api, involved, reason, message)
         self._reported = reported
@@ -100,7 +100,7 @@ def _calls_hooks(node: Mapping[str, Any]) -> bool:
 def conflicting_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> dict[str, str]:
     """Return the CUDA labels of other owners with other values.
 
-    A label without a known owner, as on objects without managedFields, counts as one of another owner.
+    A label whose owner is unknown, as on objects without managedFields, counts as owned by another.
     """
     present = node["metadata"].get("labels") or {}
     owners = {key: _owners(node, key) for key in CUDA_LABELS}
@@ -114,7 +114,7 @@ def conflicting_labels(node: Mapping[str, Any], labels: Mapping[str, str]) -> di
 def _contradictions(
     node: Mapping[str, Any], probe: Probe | None, conflicting: Mapping[str, str]
 ) -> Iterator[tuple[str, str, str]]:
-    """Yield (reason, fact, message) of each."""
+    """Yield (reason, fact, message) of each contradiction between NVML and labels."""
     if probe is None:
         return
     if conflicting:

@@ -66,11 +66,16 @@ _NAMES: Final[dict[int, str]] = {
 class Gpu:
     """A GPU; None is an unknown value.
 
-    name: as nvidia-smi prints it. memory_mib: MiB of the whole GPU; unknown for GPUs that share the CPU's
-    memory. mig: whether MIG mode is on; None without support for it. mig_profiles: one for each instance,
-    such as `1g.5gb`; None if this user cannot see all of them. compute_mode, fabric: as nvidia-smi prints
-    them; fabric is None without NVSwitch. fabric_error: of a failed attempt to join the fabric, or empty.
-    nvlink: whether NVLink connects it with another GPU of the node, directly or by NVSwitch; None if alone.
+    Attributes:
+        name: as nvidia-smi prints it.
+        memory_mib: MiB of the whole GPU; unknown for GPUs that share the CPU's memory.
+        mig: whether MIG mode is on; None without support for MIG.
+        mig_profiles: the profile of each instance, such as `1g.5gb`; None if this user cannot see all.
+        compute_mode: as nvidia-smi prints it.
+        fabric: state of the NVLink fabric, as nvidia-smi prints it; None without NVSwitch.
+        fabric_error: the error of a failed attempt to join the fabric, or empty.
+        nvlink: whether NVLink connects it with another GPU of the node, directly or by NVSwitch; None for a
+            single GPU.
     """
 
     name: str | None
@@ -87,29 +92,22 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Facts of a node.
-
-    cuda: version of the driver's API. mps: directories of MPS control daemons. toolkit: None if unknown.
-    """
+    """Facts of a node; None is an unknown value."""
 
     driver: DriverVersion | None
-    cuda: CudaVersion | None
+    cuda: CudaVersion | None  # version of the driver's API
     gpus: tuple[Gpu, ...]
-    mps: tuple[str, ...] = ()
+    mps: tuple[str, ...] = ()  # directories of MPS control daemons
     toolkit: ContainerToolkit | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A failed probe.
+    """A failed probe."""
 
-    error: name, such as NVML_ERROR_GPU_IS_LOST. call: the failed function. gpu: index of its GPU; None for a
-    function that is not about a GPU.
-    """
-
-    error: str
-    call: str
-    gpu: int | None = None
+    error: str  # name, such as NVML_ERROR_GPU_IS_LOST
+    call: str  # the failed function
+    gpu: int | None = None  # index of the GPU; None for a function that is not about a GPU
 
 
 # nvmlGpuFabricInfo_t and nvmlGpuFabricInfo_v2_t of nvml.h; some releases of pynvml define them too long.
@@ -159,7 +157,7 @@ def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES, host_root: Path = H
 
 
 class _Nvml:
-    """Calls NVML and remembers the last call, which errors do not name. gpu: its GPU, or None."""
+    """Calls NVML and remembers the last call, which errors do not name, and the index of its GPU."""
 
     def __init__(self) -> None:
         self.name = ""
@@ -232,29 +230,29 @@ def _gpu(nvml: _Nvml, device: Any) -> Gpu:
 
 
 def _nvlinks(nvml: _Nvml, gpus: Sequence[Gpu], devices: Sequence[Any]) -> dict[int, bool]:
-    """Return for GPUs by index whether NVLink connects them with another one; unknown ones are absent.
+    """Return whether NVLink connects a GPU with another one, by index; an unknown answer is absent.
 
     In MIG mode GPUs do not use NVLink, and before the fabric is ready the answer is not final. The 16 GPUs of
-    the largest nodes are 120 calls. Sources: nvml.h (nvmlDeviceGetP2PStatus; vLLM detects NVLink by it, too:
-    vllm/platforms/cuda.py of https://github.com/vllm-project/vllm), and
+    the largest nodes take 120 calls. Sources: nvml.h (nvmlDeviceGetP2PStatus; vLLM detects NVLink by it as
+    well: vllm/platforms/cuda.py of https://github.com/vllm-project/vllm), and
     https://docs.nvidia.com/datacenter/tesla/mig-user-guide/deployment-considerations.html for MIG mode.
     """
-    asked = [
+    indices = [
         index
         for index, gpu in enumerate(gpus)
         if not gpu.mig and gpu.fabric in (None, FABRIC_READY) and not gpu.fabric_error
     ]
-    statuses: dict[int, list[int | None]] = {index: [] for index in asked}
-    for one, other in combinations(asked, 2):
-        nvml.gpu = one
+    statuses: dict[int, list[int | None]] = {index: [] for index in indices}
+    for first, second in combinations(indices, 2):
+        nvml.gpu = first
         status = nvml.query(
             pynvml.nvmlDeviceGetP2PStatus,
-            devices[one],
-            devices[other],
+            devices[first],
+            devices[second],
             pynvml.NVML_P2P_CAPS_INDEX_NVLINK,
             also=_NO_P2P,
         )
-        for index in (one, other):
+        for index in (first, second):
             statuses[index].append(None if status == pynvml.NVML_P2P_STATUS_UNKNOWN else status)
     known: dict[int, bool] = {}
     for index, seen in statuses.items():

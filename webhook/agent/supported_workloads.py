@@ -37,10 +37,10 @@ class CompatibilityMode(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """Support of a CUDA runtime: the mode, or None with the reasons."""
+    """The support for a CUDA runtime."""
 
     cuda: CudaVersion
-    mode: CompatibilityMode | None
+    mode: CompatibilityMode | None  # None if it is not supported
     reasons: tuple[CheckResult, ...]
 
 
@@ -51,7 +51,7 @@ def runtimes(node: NodeCapabilities) -> tuple[Runtime, ...]:
 
 
 def data_types(node: NodeCapabilities) -> dict[str, bool]:
-    """Return for each type whether the GPUs support it; empty if their compute capability is unknown."""
+    """Return whether the GPUs support a data type, by type; empty if their compute capability is unknown."""
     compute = node.gpu_capability
     return {name: compute >= lowest for name, lowest in DATA_TYPES.items()} if compute else {}
 

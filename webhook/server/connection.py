@@ -106,7 +106,7 @@ class Connection(asyncio.BufferedProtocol):
         self._advance()
 
     def pause_writing(self) -> None:
-        """Remember that the client does not read as fast as it asks."""
+        """Remember that the client does not read as fast as it sends requests."""
         self._is_writing_paused = True
 
     def resume_writing(self) -> None:
@@ -207,7 +207,7 @@ class Connection(asyncio.BufferedProtocol):
             else:
                 data = None
         except StreamError:
-            data = b""  # a message for the client is among what is to send
+            data = b""  # the bytes to send include a message for the client
         if not data:
             self._flush()
             if data is not None:

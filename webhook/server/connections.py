@@ -1,7 +1,7 @@
 """All connections of a server: what each is doing, since when, and which one is closed to make room.
 
-Each phase has its connections in the order in which they entered it. So every clock is one look at the
-heads of these queues, four times a second, and nothing is scheduled for a request.
+Each phase has its connections in the order in which they entered it. So a sweep, four times a second, looks
+only at the heads of these queues, and nothing is scheduled for a request.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from webhook.server.http import Response
     from webhook.server.streams import Stream
 
-# Seconds between two looks at the clocks: a limit of 10 s is at most 3 % late.
+# Seconds between two sweeps: a limit of 10 s is at most 3 % late.
 SWEEP_INTERVAL: Final = 0.25
 # Bytes read from a socket at once: three typical reviews, and one record of TLS. Nothing else runs while they
 # are read, and the worst of them (chunks of one byte, updates of TLS keys) take 4 to 8 ms.
@@ -28,21 +28,16 @@ _STALLED: Final = 1.0
 
 
 class Phase(IntEnum):
-    """What a connection is doing. docs/adr/0010-transport.md has a picture.
+    """The phase of a connection. docs/adr/0010-transport.md has a picture."""
 
-    HANDSHAKE: from the accept to the end of the TLS handshake. NEW: it has not sent a request. HEAD, BODY:
-    it has sent a part of one. WORKING: its request is answered. READING: it has not read its response.
-    IDLE: its requests are answered. CLOSING: all is sent; what it still sends is discarded.
-    """
-
-    HANDSHAKE = 0
-    NEW = 1
-    HEAD = 2
-    BODY = 3
-    WORKING = 4
-    READING = 5
-    IDLE = 6
-    CLOSING = 7
+    HANDSHAKE = 0  # from the accept to the end of the TLS handshake
+    NEW = 1  # the client has not sent a request
+    HEAD = 2  # it has sent a part of a head
+    BODY = 3  # it has sent a head and a part of a body
+    WORKING = 4  # its request is being answered
+    READING = 5  # it has not read its response
+    IDLE = 6  # its requests are answered
+    CLOSING = 7  # all is sent; what the client still sends is discarded
 
 
 # Phases whose connections are closed to make room. The others are a request that is answered, and a client
@@ -54,10 +49,11 @@ _EXPENDABLE: Final = (Phase.HANDSHAKE, Phase.NEW, Phase.HEAD, Phase.BODY, Phase.
 class Limits:
     """Limits for clients. Sizes in bytes, times in seconds.
 
-    connections: open ones, counted from the accept. client_timeout: for each step of a client: handshake,
-    head from its first byte, body, reading the response. keep_alive: between two requests.
-    body_limit: of one body. bodies_limit: of all bodies together, incomplete ones and those whose requests
-    are in progress.
+    Attributes:
+        connections: open connections, counted from the accept.
+        client_timeout: for each step of a client: handshake, head from its first byte, body, reading the
+        response. keep_alive: between two requests. body_limit: of one body. bodies_limit: of all bodies
+        together: incomplete ones, and those of requests in progress.
     """
 
     connections: int
@@ -117,7 +113,7 @@ class Connections:
             connection.abort()
 
     def move(self, connection: Member, before: Phase, after: Phase) -> None:
-        """Record that a connection is in another phase from now on; also into the same one again."""
+        """Record that a connection enters a phase now; it may be the same phase again."""
         del self._phases[before][connection]
         self._phases[after][connection] = self.clock()
 
@@ -157,16 +153,15 @@ class Connections:
         return True
 
     def close_idle(self) -> None:
-        """Close the connections without a request, and those that only have to close."""
+        """Close the connections that have no request."""
         for phase in (Phase.HANDSHAKE, Phase.NEW, Phase.IDLE, Phase.CLOSING):
             for connection in list(self._phases[phase]):
                 connection.time_out()
 
     def _make_room(self) -> bool:
-        """Close the oldest connection of the largest crowd of expendable ones, else the longest idle one.
+        """Close the oldest connection of the largest expendable phase, else the longest idle connection.
 
-        So clients that stall in some way displace each other, whatever that way is. Returns False if all
-        connections work.
+        So clients that stall in the same way displace each other. Returns False if all connections work.
         """
         crowd = max((self._phases[phase] for phase in _EXPENDABLE), key=len) or self._phases[Phase.IDLE]
         oldest = next(iter(crowd), None)

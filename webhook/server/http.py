@@ -22,22 +22,17 @@ RETRY_AFTER: Final = "1"
 
 @dataclass(eq=False, slots=True)
 class Request:
-    """One whole request.
-
-    path: decoded, without the query. query: as sent. version: "1.0" or "1.1". headers: names in lower case
-    and values as sent. client: the peer's address. verified: whether the peer has a client certificate of
-    the trusted CA. is_last: whether no other request follows on its connection.
-    """
+    """One whole request."""
 
     method: str
-    path: str
-    query: str = ""
-    version: str = "1.1"
-    headers: list[tuple[bytes, bytes]] = field(default_factory=list)
+    path: str  # decoded, without the query
+    query: str = ""  # as sent
+    version: str = "1.1"  # or "1.0"
+    headers: list[tuple[bytes, bytes]] = field(default_factory=list)  # names in lower case, values as sent
     body: bytes | bytearray = b""
-    client: str = ""
-    verified: bool = False
-    is_last: bool = False
+    client: str = ""  # the peer's address
+    verified: bool = False  # whether the peer has a client certificate of the trusted CA
+    is_last: bool = False  # whether no other request follows on its connection
 
 
 class Response(NamedTuple):
@@ -58,23 +53,22 @@ def failure(status: HTTPStatus, detail: str = "") -> Response:
 
 
 class Lane(Enum):
-    """Where a request is answered, by what it may delay.
+    """Where a request is answered, by what it may delay."""
 
-    QUICK: takes milliseconds; in the event loop's thread. LONG: may take long. RULES: may too, and waits
-    for others of RULES only. OTHER: quick, but may wait for a lock.
-    """
-
-    QUICK = auto()
-    LONG = auto()
-    RULES = auto()
-    OTHER = auto()
+    QUICK = auto()  # takes milliseconds; in the event loop's thread
+    LONG = auto()  # may take long
+    RULES = auto()  # may take long, and waits only for others of this lane
+    OTHER = auto()  # is quick, but may wait for a lock
 
 
 class Work(NamedTuple):
     """How a request is scheduled.
 
-    accounts: returns to whom its time is charged; called only if the request leaves the event loop's thread.
-    memory: bytes that its work takes at most in addition to its body; 0 if that is negligible.
+    Attributes:
+        accounts: returns the accounts that its time is charged to; called only if the request leaves the
+        event
+            loop's thread.
+        memory: bytes that its work takes at most in addition to its body; 0 if they are negligible.
     """
 
     lane: Lane

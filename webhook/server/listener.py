@@ -67,7 +67,7 @@ async def listening(
 
 
 class Listening:
-    """What can be done while connections are accepted."""
+    """A running listener, to drain and finish it."""
 
     def __init__(self, listener: socket.socket, server: asyncio.Server, connections: Connections) -> None:
         self._listener = listener

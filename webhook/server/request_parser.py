@@ -38,11 +38,11 @@ _MAX_DIGITS: Final = 20  # of Content-Length; llhttp reads more if they begin wi
 
 
 class Progress(Enum):
-    """What was received of the current request: nothing, a part of its head, or its head."""
+    """The part of the current request that was received."""
 
     NONE = auto()
-    HEAD = auto()
-    BODY = auto()
+    HEAD = auto()  # a part of its head
+    BODY = auto()  # its head, and perhaps a part of its body
 
 
 class _Rejected(Exception):  # noqa: N818 - never leaves this module
@@ -53,9 +53,13 @@ class RequestParser:
     """Reads the requests of one connection.
 
     client, is_verified: of each Request. body_limit: bytes; a longer body is a failure, declared or not.
-    take: asks for memory for so many more bytes of the body. on_continue: called when the client waits to
-    be asked for its body. After each `feed`: requests are whole ones in their order; failure is the
-    response to what follows them, after which nothing is parsed; progress is about the current request.
+    take: returns whether there is memory for so many more bytes of the body. on_continue: called when the
+    client waits for `100 Continue` before it sends its body.
+
+    Attributes:
+        requests: whole requests in their order, after each `feed`.
+        failure: the response to what follows the requests, after which nothing is parsed; or None.
+        progress: of the current request.
     """
 
     __slots__ = (

@@ -70,8 +70,8 @@ def _all_quick(_: Request) -> Work:
 class Server:
     """Serves an application until it is drained; the port is bound at construction.
 
-    on_drain: called when the drain begins, in the thread of `run`, to make readiness false. schedule: says
-    how each request is answered, see WorkQueue. port: the port it listens on. Raises OSError if the address
+    on_drain: called when the drain begins, in the thread of `run`, to make readiness false. schedule: returns
+    how to answer a request, see WorkQueue. port: the port that it listens on. Raises OSError if the address
     is not available.
     """
 

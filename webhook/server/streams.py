@@ -44,7 +44,7 @@ class Stream(Protocol):
         """Take plain text to send."""
 
     def close(self) -> None:
-        """Add the end of the stream to what is to send."""
+        """Add the end of the stream to the bytes to send."""
 
     def to_send(self) -> bytes:
         """Return and forget the bytes for the socket."""
@@ -98,8 +98,8 @@ class TlsStream:
         self._tls.write(data)
 
     def close(self) -> None:
-        """Add the end of the stream (close_notify) to what is to send."""
-        with suppress(ssl.SSLError):  # usually that the peer's own end has not come: nothing waits for it
+        """Add the end of the stream (close_notify) to the bytes to send."""
+        with suppress(ssl.SSLError):  # usually because the peer has not ended its stream
             self._tls.unwrap()
 
     def to_send(self) -> bytes:

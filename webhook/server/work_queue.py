@@ -27,16 +27,16 @@ _log = logging.getLogger(__name__)
 # Seconds that a request waits for a worker, then it is answered 429. Within the webhook's time-out of 5 s fit
 # two such waits, the second before the retry, and the most expensive review (0.5 s) with a second to spare.
 PATIENCE: Final = 1.5
-# Seconds between two looks at the requests that wait.
+# Seconds between two sweeps of the requests that wait.
 _SWEEP: Final = 0.1
 # Seconds in the event loop's thread after which a request was not quick. The second such request within a
 # while begins another one in which that thread answers none: so it is blocked for longer at most twice a
-# second. One may be chance: another process had the core. The thread's CPU time would tell, but to ask for it
-# costs more than anything else here.
+# second. One may be chance: another process had the core. The thread's CPU time would show that, but reading
+# it costs more than anything else here.
 _QUICK: Final = 0.005
 _BACKOFF: Final = 1.0
-# Seconds in which used time counts half as much: two time-outs of the webhook, so that who waits is still
-# compared with what others used when it arrived.
+# Seconds after which used time counts half as much: two time-outs of the webhook, so that a waiting request
+# is still compared with what others had used when it arrived.
 _HALF_LIFE: Final = 10.0
 # Seconds of used time that is forgotten: less than a switch between threads delays others.
 _NEGLIGIBLE: Final = 0.001
@@ -56,19 +56,19 @@ Clock = Callable[[], float]
 
 @dataclass(eq=False, slots=True)
 class Pending:
-    """A request that waits for a worker or is being worked on. arrived: seconds, monotonic."""
+    """A request that waits for a worker or is being worked on."""
 
     respond: Respond
-    arrived: float
+    arrived: float  # seconds, monotonic
     accounts: tuple[str, ...]
     memory: int
     _drop: Callable[[Pending], Request | None] = field(repr=False)
     started: float = 0.0
 
     def cancel(self) -> bool:
-        """Return whether the request still waited: then it is dropped, and `respond` is never called.
+        """Drop the request if it still waits, and return whether it did; `respond` is then never called.
 
-        If not, the work goes on, and `respond` is called when it ends.
+        If it does not wait any more, the work continues, and `respond` is called when it ends.
         """
         return self._drop(self) is not None
 
@@ -84,7 +84,7 @@ class Usage:
         return len(self._seconds)
 
     def of(self, accounts: tuple[str, ...]) -> float:
-        """Return the sum of what these accounts used."""
+        """Return the seconds that these accounts used together."""
         return sum(self._seconds.get(account, 0.0) for account in accounts)
 
     def charge(self, accounts: tuple[str, ...], seconds: float) -> None:
@@ -92,7 +92,9 @@ class Usage:
         for account in accounts:
             self._seconds[account] = self._seconds.get(account, 0.0) + seconds
         if len(self._seconds) > _ACCOUNTS:
-            self._seconds = dict(heapq.nlargest(_ACCOUNTS // 2, self._seconds.items(), key=lambda it: it[1]))
+            self._seconds = dict(
+                heapq.nlargest(_ACCOUNTS // 2, self._seconds.items(), key=lambda item: item[1])
+            )
 
     def decay(self, now: float) -> None:
         """Halve what was used, once for each half-life that has passed."""
@@ -152,7 +154,7 @@ class FairQueue:
         """Answer 429 to requests that have waited too long."""
         overdue = self._clock() - self._patience
         for requests in list(self._waiting.values()):
-            for pending in [each for each in requests if each.arrived <= overdue]:
+            for pending in [pending for pending in requests if pending.arrived <= overdue]:
                 if self._drop(pending) is not None:  # the response to an earlier one may have cancelled it
                     pending.respond(_BUSY)
         self._start()  # one that was dropped may have waited for memory, with others behind it
@@ -180,7 +182,7 @@ class FairQueue:
         """Start the next requests for which there is a thread and memory."""
         while self._waiting and len(self._running) < self._threads:
             pending, request = self._next()
-            if pending.memory + sum(each.memory for each in self._running) > self._memory:
+            if pending.memory + sum(running.memory for running in self._running) > self._memory:
                 return
             self._drop(pending)
             pending.started = self._clock()
@@ -219,8 +221,8 @@ class FairQueue:
 class WorkQueue:
     """Answers each request in the lane that the schedule chooses. For the event loop's thread only.
 
-    A QUICK request is answered before `submit` returns, until two were not quick: for a second from then on,
-    QUICK requests have a fair queue with threads of their own, too. An exception of the application is logged
+    A QUICK request is answered before `submit` returns. After two that were not quick, QUICK requests also
+    use a fair queue with threads of their own, for a second. An exception of the application is logged
     without its message, which may quote the request, and answered 500 without details.
     """
 
@@ -252,7 +254,8 @@ class WorkQueue:
     def submit(self, request: Request, respond: Respond) -> Pending | None:
         """Answer a request: call `respond` once, in the event loop's thread.
 
-        Returns None if the answer was given at once, else what to cancel when the client no longer waits.
+        Returns None if it was answered at once, else the pending request, to cancel if the client
+        disconnects.
         """
         work = self._schedule(request)
         start = self._clock()
