@@ -18,8 +18,8 @@ from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError
 
-# Keys of a rule's document that `data` may have, too, where they take precedence: kustomize and Helm can set
-# a key of a ConfigMap, but not a key inside a text. A key with keys of its own is `checks.taints` there.
+# Keys of a rule's document that may also be in `data`, where they take precedence: kustomize and Helm can set
+# a key of a ConfigMap, but not a key inside a text. A nested key is written `checks.taints` there.
 PATCHABLE: Final = (
     "enforcementAction",
     "minorVersionCompatibility",
@@ -36,21 +36,16 @@ PATCHABLE: Final = (
 
 @dataclass(slots=True)
 class RuleBuilder:
-    """The ConfigMap of a rule under construction, and the errors found in it.
-
-    path: the path of the ConfigMap in the document. inner: the document in its `rule.yaml`, if it could be
-    read. incomplete: whether an error says where the rest of `data` is. Errors are collected, so that all are
-    reported together.
-    """
+    """The ConfigMap of a rule under construction, and its errors, which are reported together."""
 
     document: Document
-    path: Path
+    path: Path  # of the ConfigMap in the document
     name: str
     enabled: bool
     group: str
     errors: list[RuleError]
-    inner: Document | None = None
-    incomplete: bool = False
+    inner: Document | None = None  # the document in its `rule.yaml`, if readable
+    incomplete: bool = False  # an error is reported for a part of `data` that is in another place
 
     def add_error(
         self,
@@ -99,16 +94,16 @@ class KindDocument(RuleDocument):
 
 
 def patchable_keys(schema: type[RuleDocument]) -> list[str]:
-    """Return those of PATCHABLE that documents of a schema have; keys of an object are as `checks.taints`."""
+    """Return the keys of PATCHABLE in documents of a schema; nested keys are written `checks.taints`."""
     fields = {field.alias or name: field.annotation for name, field in schema.model_fields.items()}
-    found = []
+    keys = []
     for key in PATCHABLE:
         inner = fields.get(key)
         if isinstance(inner, type) and issubclass(inner, RuleDocument):
-            found += [f"{key}.{each.alias or name}" for name, each in inner.model_fields.items()]
+            keys += [f"{key}.{field.alias or name}" for name, field in inner.model_fields.items()]
         elif inner is not None:
-            found.append(key)
-    return found
+            keys.append(key)
+    return keys
 
 
 def _patched(value: Mapping[str, Any], key: str, setting: Any) -> dict[str, Any]:
@@ -124,7 +119,7 @@ def _patched(value: Mapping[str, Any], key: str, setting: Any) -> dict[str, Any]
 def read_rule(builder: RuleBuilder, data: Any, schema: type[KindDocument]) -> Rule | None:
     """Return the rule in `rule.yaml`, or None with the errors added to builder.
 
-    The document has the values of the patchable keys in data.
+    The patchable keys in data replace those of the document.
     """
     path: Path = (*builder.path, "data")
     data = data if isinstance(data, dict) else {}
@@ -160,9 +155,9 @@ def read_rule(builder: RuleBuilder, data: Any, schema: type[KindDocument]) -> Ru
         except ValidationError as error:
             # A condition over several keys has no path; it is this key's error if the document satisfied it.
             paths = {field_path((*path, *key.split("."))), *([field_path(path)] if read else [])}
-            for each in schema_errors(error, schema, builder.document, path, builder.name):
-                if each.path in paths:
-                    builder.add_error(at, each.text, code=each.code)
+            for mistake in schema_errors(error, schema, builder.document, path, builder.name):
+                if mistake.path in paths:
+                    builder.add_error(at, mistake.text, code=mistake.code)
         else:
             value = patched
     return read.rule(builder) if read else None

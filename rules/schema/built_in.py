@@ -1,4 +1,4 @@
-"""The built-in rules as loading makes them, in one JSON text: `built_in_rules.json`.
+"""The loaded built-in rules in one JSON text: `built_in_rules.json`.
 
 A command reads it in a tenth of the time of the rule files, and without pydantic. It is for the files that it
 was made of: after a change to one of them, the files are read until it is made again.
@@ -88,7 +88,7 @@ def _head(files: Iterable[tuple[str, str]], folder: str) -> str:
 
 
 def _plain(value: Any, folder: str) -> Any:
-    """Return a value as JSON has it."""
+    """Return a value in the types of JSON."""
     match value:
         case Enum():
             arguments: Any = [value.value]
@@ -121,7 +121,7 @@ def _plain(value: Any, folder: str) -> Any:
 
 
 def _read(text: str, folder: str) -> RuleSet:
-    of_class: dict[str, Callable[..., Any]] = {each.__name__: each for each in _CLASSES} | {
+    of_class: dict[str, Callable[..., Any]] = {cls.__name__: cls for cls in _CLASSES} | {
         "Expression": cache(Expression),  # many rules have the same
         "Location": lambda file, line, column: Location(folder + file, line, column),
         "Pattern": glob,

@@ -1,6 +1,6 @@
-"""The ConfigMap of a rule: namespace, labels and key; what rules are read from, and the result of loading.
+"""The ConfigMap of a rule: namespace, labels and key; the sources of rules, and the result of loading.
 
-No pydantic here: to import it takes as long as all else that a command with the built-in rules does.
+No pydantic here: importing it takes as long as the rest of a command with the built-in rules.
 """
 
 from __future__ import annotations

@@ -66,8 +66,10 @@ class Code(StrEnum):
 class RuleError(ValueError):
     """One error in a rule file, or one lint warning. The fault of its author.
 
-    location: in the text. path: in the document, in Kubernetes notation. message: a str is the same in both
-    languages, the attribute is in English. rule: the ConfigMap's name, if any.
+    location: in the text.
+    path: in the document; the attribute is in Kubernetes notation.
+    message: a str has no translation; the attribute is in English.
+    rule: the ConfigMap's name, if any.
     """
 
     def __init__(
@@ -87,7 +89,7 @@ class RuleError(ValueError):
         super().__init__(self.line(Language.EN))
 
     def below(self, path: Path) -> RuleError:
-        """Return the error with its path below that of the text in which its document is embedded."""
+        """Return the error with its path below the path of the text that contains its document."""
         return RuleError(self.location, (*path, *self._steps), self.text, self.rule, self.code)
 
     @property
@@ -117,7 +119,7 @@ def suggestion(word: str, known: Iterable[str]) -> str:
 
 
 def unknown_key(key: str, known: list[str]) -> Message:
-    """Return the message for an unknown key: what it may have been meant to be, else all known keys."""
+    """Return the message for an unknown key, with a suggestion, or all known keys."""
     names, near = ", ".join(known), suggested(key, known)
     near = near or Message("; known keys: {names}", names=names)
     return Message("unknown key {key!r}{near}", key=key, near=near)
@@ -129,16 +131,16 @@ def missing_key(key: str | int) -> Message:
 
 
 def misplaced_key(key: str, parent: str) -> Message:
-    """Return the message for a key that stands at the level of the key that should contain it."""
+    """Return the message for a key next to the key that should contain it."""
     return Message("unknown key {key!r}: it belongs below {parent!r}; indent it", key=key, parent=parent)
 
 
-def expected(what: Message | str, found: Message | str, near: Message = _EMPTY) -> Message:
+def expected(wanted: Message | str, actual: Message | str, near: Message = _EMPTY) -> Message:
     """Return the message for a value other than the expected one. near: a suggestion."""
-    what, found = (
-        each if isinstance(each, Message) else Message("{word}", word=each) for each in (what, found)
+    wanted, actual = (
+        value if isinstance(value, Message) else Message("{word}", word=value) for value in (wanted, actual)
     )
-    return Message("expected {what}, got {found}{near}", what=what, found=found, near=near)
+    return Message("expected {what}, got {found}{near}", what=wanted, found=actual, near=near)
 
 
 def one_of(words: Collection[str]) -> Message:

@@ -39,8 +39,8 @@ def instant(text: str) -> float:
 
     Raises ValueError with a Text for other text.
     """
-    found = _EXPIRES.fullmatch(text)
-    if found is None:
+    match = _EXPIRES.fullmatch(text)
+    if match is None:
         date, time = "2026-12-31", "2026-12-31T18:00:00Z"
         raise ValueError(
             Message(
@@ -50,14 +50,14 @@ def instant(text: str) -> float:
                 text=text,
             )
         )
-    year, month, day = (int(part) for part in found.groups()[:3])
+    year, month, day = (int(part) for part in match.groups()[:3])
     if not (year and 1 <= month <= 12 and 1 <= day <= calendar.monthrange(year, month)[1]):
         raise ValueError(Message("the day does not exist: {text!r}", text=text))
     midnight = calendar.timegm((year, month, day, 0, 0, 0))
-    if found[4] is None:
+    if match[4] is None:
         return midnight + _DAY_S
-    hour, minute, second = (int(part) for part in found.groups()[3:6])
-    offset = int(f"{found[7]}1") * (int(found[8]) * 3600 + int(found[9]) * 60) if found[7] else 0
+    hour, minute, second = (int(part) for part in match.groups()[3:6])
+    offset = int(f"{match[7]}1") * (int(match[8]) * 3600 + int(match[9]) * 60) if match[7] else 0
     return midnight + hour * 3600 + minute * 60 + second - offset
 
 

@@ -94,8 +94,8 @@ def _object_name(name: str) -> str:
 def _labels(labels: dict[str, str]) -> dict[str, str]:
     for value in _annotations(labels).values():
         if not is_label_value(value):
-            what = Message("{label_value}{bounded}", label_value=LABEL_VALUE, bounded=_BOUNDED)
-            raise ValueError(expected(what, repr(value)))
+            requirement = Message("{label_value}{bounded}", label_value=LABEL_VALUE, bounded=_BOUNDED)
+            raise ValueError(expected(requirement, repr(value)))
     return labels
 
 
@@ -127,7 +127,7 @@ def parsed(parse: Callable[[Any], Any], written: Any = str) -> GetPydanticSchema
 
 # The annotation of a field that is one of the words of an enum.
 WORD: Final = GetPydanticSchema(
-    lambda kind, _: no_info_after_validator_function(kind, literal_schema([each.value for each in kind]))
+    lambda kind, _: no_info_after_validator_function(kind, literal_schema([word.value for word in kind]))
 )
 
 

@@ -32,7 +32,7 @@ _COMPAT: Final[dict[str | bool | None, CompatLibraries]] = {
     None: CompatLibraries.UNKNOWN,
     True: CompatLibraries.LOADER_PATH,
     False: CompatLibraries.NONE,
-    **{each.value: each for each in CompatLibraries},
+    **{libraries.value: libraries for libraries in CompatLibraries},
 }
 _PLATFORM: Final = re.compile(r"[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?")
 
@@ -154,8 +154,8 @@ class ImageCatalogDocument(KindDocument):
     @classmethod
     def _few_regexes(cls, value: Any) -> Any:
         images = value.get("images") if isinstance(value, dict) else None
-        found = images if isinstance(images, list) else []
-        if sum(isinstance(each, dict) and "regex" in each for each in found) > MAX_ENTRIES:
+        entries = images if isinstance(images, list) else []
+        if sum(isinstance(entry, dict) and "regex" in entry for entry in entries) > MAX_ENTRIES:
             raise ValueError(_TOO_MANY_REGEXES)
         return value
 

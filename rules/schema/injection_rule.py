@@ -119,7 +119,7 @@ class _InjectDocument(RuleDocument):
     def _injects_something(self) -> Self:
         if not self.model_fields_set:
             raise ValueError(_NOTHING)
-        for what, names in (
+        for subject, names in (
             (_VARIABLE, [entry.name for entry in self.env]),
             (_VOLUME, [volume.name for volume in self.volumes]),
             (_MOUNT_PATH, [mount.mount_path for mount in self.volume_mounts]),
@@ -129,7 +129,7 @@ class _InjectDocument(RuleDocument):
                     raise ValueError(
                         Message(
                             "{what} {name!r} is listed {times} times; keep one",
-                            what=what,
+                            what=subject,
                             name=name,
                             times=times,
                         )
@@ -145,11 +145,11 @@ else:
         __base__=_InjectDocument,
         __doc__=_InjectDocument.__doc__,
         **{
-            each.name: (
-                ObjectName if each.kind is str else bool,
-                Field(each.kind(), description=each.description),
+            field.name: (
+                ObjectName if field.kind is str else bool,
+                Field(field.kind(), description=field.description),
             )
-            for each in POD_FIELDS
+            for field in POD_FIELDS
         },
     )
 
@@ -191,7 +191,9 @@ class InjectionRuleDocument(KindDocument):
                     {"weight": term.weight, "preference": term.preference.entry()}
                     for term in affinity.preferred
                 ),
-                pod_fields={each.name: value for each in POD_FIELDS if (value := getattr(inject, each.name))},
+                pod_fields={
+                    field.name: value for field in POD_FIELDS if (value := getattr(inject, field.name))
+                },
                 labels=inject.labels,
                 annotations=inject.annotations,
             ),

@@ -1,7 +1,7 @@
 """The JSON Schema of each kind of rule file, for editors; made from the models that check rule files.
 
-A schema says what keys there are and what they take. What only `gpugate lint` knows (CEL, quantities, other
-rules) is beyond it. Source: https://json-schema.org/draft/2020-12.
+A schema states the keys and the types of their values. It does not check CEL, quantities and other rules, as
+`gpugate lint` does. Source: https://json-schema.org/draft/2020-12.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from rules.schema.field_types import RuleDocument
 from rules.schema.loader import RULE_TYPES
 from rules.schema.resource_rule import ResourceRuleData, ValidationDocument
 
-# Names of the schemas, by which editors and validators tell them apart; nothing is served there.
+# The start of the schemas' ids, by which editors and validators distinguish them; nothing is served there.
 _IDS: Final = "https://gpugate.dev/schema/"
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"
 # Before each word but the first.
@@ -48,12 +48,14 @@ _NAMESPACE: Final = f"the namespace of rules: {DEFAULT_NAMESPACE}, or the value 
 def schemas() -> dict[str, dict[str, Any]]:
     """Return the schema of each kind by name.
 
-    `resource-rule` is the whole ConfigMap of a resource rule, `config-map` that of any other kind, in which
-    `rule.yaml` is a string. The other schemas are for the document in that string.
+    `resource-rule` is the whole ConfigMap of a resource rule, `config-map` the ConfigMap of any other kind,
+    in which `rule.yaml` is a string. The other schemas are for the document in that string.
     """
-    found = {"resource-rule": _resource_rule(), "config-map": _config_map()}
-    found |= {name: _schema(model) for name, model in _DOCUMENTS.items()}
-    return {name: {"$schema": DIALECT, "$id": f"{_IDS}{name}.json", **each} for name, each in found.items()}
+    by_name = {"resource-rule": _resource_rule(), "config-map": _config_map()}
+    by_name |= {name: _schema(model) for name, model in _DOCUMENTS.items()}
+    return {
+        name: {"$schema": DIALECT, "$id": f"{_IDS}{name}.json", **schema} for name, schema in by_name.items()
+    }
 
 
 def type_of(schema: str) -> str:
@@ -67,10 +69,10 @@ def _schema(model: type[RuleDocument]) -> dict[str, Any]:
 
 
 def _plain(node: Any) -> Any:
-    """Return a schema as people need it: without titles, which pydantic derives from the keys, or null.
+    """Return a schema without null, and without titles, which pydantic derives from the keys.
 
-    A choice of one is no choice, so that validators report what is wrong with the value, and not that no
-    choice suits it. No key is named title.
+    `anyOf` with one option is replaced by the option, so that validators report the mistake in the value. No
+    key is named title.
     """
     if isinstance(node, list):
         return [_plain(item) for item in node]
@@ -139,9 +141,9 @@ def _config_map() -> dict[str, Any]:
 
 def _patchable(key: str) -> dict[str, Any]:
     """Return the schema of a patchable key: the values that it has in any kind of rule."""
-    found = {kind: _words(model, key) for kind, model in _DOCUMENTS.items() if key in patchable_keys(model)}
-    words = {word: None for each in found.values() for word in each}
-    kinds = " and ".join(map(type_of, found))
+    models = {kind: model for kind, model in _DOCUMENTS.items() if key in patchable_keys(model)}
+    words = {word: None for model in models.values() for word in _words(model, key)}
+    kinds = " and ".join(map(type_of, models))
     return {"enum": [*words], "description": f"of {kinds}: takes precedence over the same key in the rule"}
 
 
@@ -159,10 +161,10 @@ def _narrowed(kind: str, model: type[RuleDocument]) -> dict[str, Any]:
 def _words(model: type[RuleDocument], key: str) -> list[str]:
     schema = _schema(model)
     name, _, inner = key.partition(".")
-    found = schema["properties"][name]
+    member = schema["properties"][name]
     if inner:
-        found = schema["$defs"][found["$ref"].rpartition("/")[2]]["properties"][inner]
-    words: list[str] = found["enum"]
+        member = schema["$defs"][member["$ref"].rpartition("/")[2]]["properties"][inner]
+    words: list[str] = member["enum"]
     return words
 
 
@@ -171,9 +173,9 @@ def _whole(about: str, metadata: dict[str, Any], data: dict[str, Any]) -> dict[s
         "apiVersion": {"const": "v1", "description": "API version of ConfigMaps"},
         "kind": {"const": "ConfigMap", "description": "every rule is a ConfigMap"},
     }
-    found = _object(metadata) | {"description": "other keys are as in the Kubernetes API"}
-    found["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | found["properties"]
-    return {"description": about, **_object(fixed | {"metadata": found, "data": data})}
+    schema = _object(metadata) | {"description": "other keys are as in the Kubernetes API"}
+    schema["properties"] = {"namespace": {"type": "string", "description": _NAMESPACE}} | schema["properties"]
+    return {"description": about, **_object(fixed | {"metadata": schema, "data": data})}
 
 
 def _object(properties: dict[str, Any]) -> dict[str, Any]:

@@ -182,24 +182,24 @@ class _Loader:
         legacy: dict[str, Any],
         data: Any,
     ) -> bool:
-        """Return whether a ConfigMap without the labels of a rule should have them; the error is added."""
+        """Return whether a ConfigMap lacks the labels of a rule that it should have; adds the error."""
         path: Path = (*builder.path, "metadata", _LABELS)
         of_resource = builder.name.startswith(_NAME_PREFIX)
         has_document = isinstance(data, dict) and DOCUMENT_KEY in data
         keys = [*islice(metadata, _MOST_COMPARED)]
         misspelt = [] if _LABELS in metadata else get_close_matches(_LABELS, keys, n=1)
         if TYPE_LABEL in labels:
-            found = labels[TYPE_LABEL]
-            near = suggested(str(found), RULE_TYPES)
-            if found in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near):
-                message = expected(_RESOURCE_RULE_LABELS, f"{TYPE_LABEL}: {found}")
+            rule_type = labels[TYPE_LABEL]
+            near = suggested(str(rule_type), RULE_TYPES)
+            if rule_type in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near):
+                message = expected(_RESOURCE_RULE_LABELS, f"{TYPE_LABEL}: {rule_type}")
             else:
-                message = expected(one_of(RULE_TYPES), repr(found), near)
+                message = expected(one_of(RULE_TYPES), repr(rule_type), near)
             builder.add_error((*path, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif not (of_resource or legacy.keys() & {"type", "group"} or has_document):
             return False
-        elif (found := str(legacy.get("type"))) in RULE_TYPES:
-            label = f"{TYPE_LABEL}: {found}"
+        elif (rule_type := str(legacy.get("type"))) in RULE_TYPES:
+            label = f"{TYPE_LABEL}: {rule_type}"
             message = Message("the rule requires the label {label}", label=label)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
         elif misspelt:
@@ -219,31 +219,31 @@ class _Loader:
 
     @staticmethod
     def _check_keys(builder: RuleBuilder, value: dict[str, Any], metadata: dict[str, Any]) -> None:
-        """Add an error for each key that is misspelt or belongs below `data`; others may hold anchors."""
-        for path, found, known in (
+        """Add an error for each key that is misspelt or belongs below `data`; other keys may have anchors."""
+        for path, parent, known in (
             (builder.path, value, _CONFIG_MAP_KEYS),
             ((*builder.path, "metadata"), metadata, _METADATA_KEYS),
         ):
-            for key in found.keys() - set(known):
+            for key in parent.keys() - set(known):
                 message = unknown_key(key, [*known])
-                of_data = found is value and key in _OF_DATA
+                of_data = parent is value and key in _OF_DATA
                 if of_data or "data" not in value or get_close_matches(key, known, n=1):
                     message = misplaced_key(key, "data") if of_data else message
                     builder.add_error((*path, key), message, key=True, code=Code.UNKNOWN_KEY)
-                    builder.incomplete |= found is value
+                    builder.incomplete |= parent is value
 
     def _read_labels(
         self, builder: RuleBuilder, labels: dict[str, Any], legacy: dict[str, Any], path: Path
     ) -> None:
         for name in _LEGACY_LABELS:
-            found = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
-            if len(found) == 2 and found[0] != found[1]:
+            values = [labels[prefix + name] for prefix in LABEL_PREFIXES if prefix + name in labels]
+            if len(values) == 2 and values[0] != values[1]:
                 older, newer = (prefix + name for prefix in LABEL_PREFIXES)
                 message = Message(
                     "{value!r} is ignored, because {older} is {other!r}; remove one of them",
-                    value=found[1],
+                    value=values[1],
                     older=older,
-                    other=found[0],
+                    other=values[0],
                 )
                 self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
@@ -271,8 +271,8 @@ class _Loader:
             message = expected(OBJECT_NAME, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
         path = (*builder.path, "metadata", "namespace")
-        found = metadata.get("namespace")
-        if found is None:  # kustomize and kubectl -n may set it later
+        actual = metadata.get("namespace")
+        if actual is None:  # kustomize and kubectl -n may set it later
             namespace = self._namespace
             message = Message(
                 "no namespace: the rule has no effect unless it is applied to {namespace!r}; "
@@ -280,11 +280,11 @@ class _Loader:
                 namespace=namespace,
             )
             self._warn(builder, path, message, Code.NO_NAMESPACE)
-        elif found != self._namespace:
+        elif actual != self._namespace:
             message = Message(
                 "rules must be in namespace {namespace!r}, got {found!r}",
                 namespace=self._namespace,
-                found=found,
+                found=actual,
             )
             builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 
@@ -294,8 +294,8 @@ class _Loader:
         if not builder.name.startswith(_NAME_PREFIX):
             name = f"{_NAME_PREFIX}WORD-KEY"
             example = f"{_NAME_PREFIX}vendor-device"
-            what = Message("{name}, such as {example}", name=name, example=example)
-            message = expected(what, repr(builder.name))
+            pattern = Message("{name}, such as {example}", name=name, example=example)
+            message = expected(pattern, repr(builder.name))
             builder.add_error((*builder.path, "metadata", "name"), message, code=Code.BAD_NAME)
         elif rule is not None:
             key_name = _SPECIAL.sub("-", rule.key.partition("/")[2].lower()).strip("-")
@@ -318,8 +318,8 @@ class _Loader:
     def valid_rules(self) -> list[Rule]:
         """Return the rules that do not share their name or, if enabled, their key with another rule.
 
-        None of the rules with a common key is loaded, because it is unknown which one is intended; each is
-        reported. A rule that only repeats the name of an earlier one is reported itself: it is a copy.
+        Rules with a common key are all reported and not loaded, because it is unknown which one is intended.
+        For a common name, the later rules are reported: they are copies.
         """
         names: dict[str, list[tuple[Rule, RuleBuilder]]] = defaultdict(list)
         keys: dict[str, dict[str, tuple[Rule, RuleBuilder]]] = defaultdict(dict)
@@ -352,7 +352,7 @@ class _Loader:
 
 
 def also_used(key: str, others: str) -> Message:
-    """Return the message for a key that other rules have, too."""
+    """Return the message for a key that other rules also have."""
     return Message(
         "{key!r} is also used by {others}; keep one rule, or disable the others by label",
         key=key,
@@ -378,26 +378,26 @@ def _legacy_labels(labels: dict[str, Any]) -> dict[str, Any]:
 
 
 def _enabled(builder: RuleBuilder, labels: dict[str, Any], path: Path) -> bool:
-    """Return the value of the label at the end of a path; labels: all, in which it may be misspelt."""
+    """Return the value of the label at the end of a path. labels: all labels, for a suggestion."""
     label = str(path[-1])
     value = labels.get(label)
     if value not in ("true", "false"):
-        what = repr(value) if isinstance(value, str) else kind_of(value)
+        shown = repr(value) if isinstance(value, str) else kind_of(value)
         near = _renamed(label, labels) if value is None else Message()
-        builder.add_error(path, expected(_TRUE_OR_FALSE, what, near), key=value is None, code=Code.BAD_LABEL)
+        builder.add_error(path, expected(_TRUE_OR_FALSE, shown, near), key=value is None, code=Code.BAD_LABEL)
     return value == "true"
 
 
 def _renamed(missing: str, labels: dict[str, Any]) -> Message:
-    """Return the end of a message that says which label was meant to be a missing one, if any."""
+    """Return the end of a message that suggests to rename a label to a missing one, or an empty text."""
     word, gpugate = missing.rpartition("/")[2], TYPE_LABEL.rpartition("/")[0]
     known = {
-        *(f"{prefix}{each}" for prefix in LABEL_PREFIXES for each in _LEGACY_LABELS),
+        *(f"{prefix}{label}" for prefix in LABEL_PREFIXES for label in _LEGACY_LABELS),
         TYPE_LABEL,
         ENABLED_LABEL,
     }
     same = [f"{prefix}{word}" for prefix in (*LABEL_PREFIXES, f"{gpugate}/")]
-    found = [label for label in same if label in labels and label != missing]
+    candidates = [label for label in same if label in labels and label != missing]
     others = [label for label in islice(labels, _MOST_COMPARED) if label not in known]
-    found += get_close_matches(missing, others, n=1, cutoff=0.8)
-    return Message("; rename {other}", other=found[0]) if found else Message()
+    candidates += get_close_matches(missing, others, n=1, cutoff=0.8)
+    return Message("; rename {other}", other=candidates[0]) if candidates else Message()

@@ -40,7 +40,7 @@ _NOT_NEGATIVE: Final = Message("zero or more")
 _POSITIVE: Final = Message("a positive quantity such as 256Mi or 10m")
 _MOST_VALIDATIONS: Final = Message("at most {most} validations", most=MAX_EXPRESSIONS)
 _VALIDATIONS: Final = Message("a YAML list of validations")
-# Errors that the rest of `data` in another place causes.
+# Errors that follow if a part of `data` is in another place.
 _ABSENT: Final = (Code.MISSING_KEY, Code.WRONG_TYPE)
 # Values of the required keys, which no check rejects; for data in which they are wrong.
 _PLACEHOLDERS: Final = {
@@ -143,8 +143,9 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         read = ResourceRuleData.model_validate(data)
     except ValidationError as error:
         valid = False
-        found = schema_errors(error, ResourceRuleData, builder.document, path, builder.name)
-        builder.errors += [each for each in found if not (builder.incomplete and each.code in _ABSENT)]
+        for mistake in schema_errors(error, ResourceRuleData, builder.document, path, builder.name):
+            if not (builder.incomplete and mistake.code in _ABSENT):
+                builder.errors.append(mistake)
         read = _valid_part(data, error)
     if read.default_value:
         try:
@@ -189,8 +190,8 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
 
 
 def _valid_part(data: Any, error: ValidationError) -> ResourceRuleData:
-    """Return the data without the keys that have errors, so that the other values are checked, too."""
-    wrong = {each["loc"][0] for each in error.errors(include_url=False) if each["loc"]}
+    """Return the data without the keys that have errors, so that the other values are checked."""
+    wrong = {detail["loc"][0] for detail in error.errors(include_url=False) if detail["loc"]}
     valid = {key: value for key, value in data.items() if key not in wrong} if isinstance(data, dict) else {}
     return ResourceRuleData.model_validate({**_PLACEHOLDERS, **valid})
 
@@ -228,8 +229,8 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
         try:
             read = ValidationDocument.model_validate(item)
         except ValidationError as error:
-            found = schema_errors(error, ValidationDocument, document, (index,), builder.name)
-            builder.errors += [each.below(path) for each in found]
+            mistakes = schema_errors(error, ValidationDocument, document, (index,), builder.name)
+            builder.errors += [mistake.below(path) for mistake in mistakes]
             continue
         action = mildest(rule.enforcement_action, read.enforcement_action)
         message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)

@@ -1,4 +1,4 @@
-"""Size limits of rule ConfigMaps: what the API server stores, and what gpugate reads in a bounded time."""
+"""Size limits of rule ConfigMaps: the API server's limit, and a limit on the time to read them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _TOO_MANY_VALUES: Final = Message(
 
 
 def excess(config_map: Mapping[str, Any]) -> Message | None:
-    """Return what a ConfigMap has too much of: text, or values (members, items, and those in texts)."""
+    """Return the message for a ConfigMap with too much text, or too many values; None within the limits."""
     values, size = MOST_VALUES, MOST_BYTES
     metadata = config_map.get("metadata")
     if isinstance(metadata, dict):

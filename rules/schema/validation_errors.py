@@ -1,4 +1,4 @@
-"""Errors of rule files from those of pydantic: position, message in both languages and suggested fix."""
+"""Errors of rule files, made from pydantic's errors: position, message and suggested fix."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def schema_errors(
     error: ValidationError, schema: type[BaseModel], document: Document, prefix: Path, rule: str
 ) -> list[RuleError]:
     """Return one error for each mistake in the document below prefix, from the errors of pydantic."""
-    found = []
+    errors = []
     details = [*_mistakes(error, schema)]
     for detail, moved in details[:_MAX_ERRORS]:
         path: Path = (*prefix, *detail["loc"])
@@ -97,28 +97,28 @@ def schema_errors(
                 words = _MESSAGES.get(f"{kind} {context.get('field_type', '')}".rstrip())
                 english = Text(detail["msg"][:1].lower() + detail["msg"][1:])
                 message = words.having(**context) if words else english
-        found.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
-    found.sort(key=lambda item: (item.location.line, item.location.column))
-    if omitted := len(details) - len(found):
+        errors.append(RuleError(document.locate(path, key=in_key), path, message, rule, code))
+    errors.sort(key=lambda item: (item.location.line, item.location.column))
+    if omitted := len(details) - len(errors):
         more = Message("{omitted} more errors", omitted=omitted)
-        found.append(RuleError(document.locate(prefix), prefix, more, rule))
-    return found
+        errors.append(RuleError(document.locate(prefix), prefix, more, rule))
+    return errors
 
 
 def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple[Any, str]]:
     """Yield the errors of pydantic, each with the key below which an unknown key belongs, or an empty string.
 
-    A misspelt or misplaced key is one mistake: that another key is missing because of it is not yielded.
+    A misspelt or misplaced key is one mistake: the key that is missing because of it is not yielded.
     """
     details = error.errors(include_url=False)
-    unknown = [each["loc"] for each in details if each["type"] == "extra_forbidden"][:_MAX_ERRORS]
+    unknown = [detail["loc"] for detail in details if detail["type"] == "extra_forbidden"][:_MAX_ERRORS]
     moved: dict[tuple[int | str, ...], str] = {}
     explained: set[tuple[int | str, ...]] = set()
     for loc in unknown:
         *above, key = loc
         known = _known_keys(schema, (*above,))
         near = get_close_matches(str(key), known, n=1, cutoff=0.6)
-        homes = [each for each in known if key in _known_keys(schema, (*above, each))]
+        homes = [parent for parent in known if key in _known_keys(schema, (*above, parent))]
         if near:
             explained.add((*above, near[0]))
         elif homes:

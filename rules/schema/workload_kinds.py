@@ -14,22 +14,22 @@ from rules.text.yaml_document import Document, SourceError, read
 _GROUP: Final = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*|")
 _KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*")
 _PATH: Final = re.compile(r"((\w+|\*)(\.(\w+|\*))*)?", re.ASCII)
-# What other notations write instead of `*`: tasks[*], tasks[], tasks[0].
+# The notation of other tools for `*`: tasks[*], tasks[], tasks[0].
 _INDEX: Final = re.compile(r"\[[*\d]*\]")
 
 
 def read_workloads(texts: Iterable[tuple[str, str]]) -> tuple[Workloads, list[RuleError]]:
     """Return the kinds in (file name, text) pairs (format: `facts/workloads.yaml`), and the errors."""
-    found, errors = Workloads({}), []
+    workloads, errors = Workloads({}), []
     for file, text in texts:
         for document in read(text, file):
             if isinstance(document, SourceError):
                 errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
             elif document.value is not None:
                 reader = _Reader(document)
-                found |= reader.workloads()
+                workloads |= reader.workloads()
                 errors += reader.errors
-    return found, errors
+    return workloads, errors
 
 
 class _Reader:
@@ -55,9 +55,9 @@ class _Reader:
                 paths[group, kind] = tuple(self._steps(texts, (group, kind)))
         return Workloads(paths)
 
-    def _members(self, value: Any, path: Path, what: str) -> Iterable[tuple[str, Any]]:
+    def _members(self, value: Any, path: Path, content: str) -> Iterable[tuple[str, Any]]:
         if not isinstance(value, dict):
-            self._add_error(path, f"expected an object of {what}, got {describe(value)}")
+            self._add_error(path, f"expected an object of {content}, got {describe(value)}")
             return ()
         return value.items()
 
