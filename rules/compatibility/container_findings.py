@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from rules.compatibility.checks import check_on_any_node
-from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.gpu_memory import too_much_memory
 from rules.compatibility.checks.shared_gpu_count import too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
@@ -15,7 +15,7 @@ from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
 from rules.cuda.gpu_memory import requested_memory
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.text.i18n import Line
@@ -25,22 +25,22 @@ _STRICTEST_FIRST: Final = [*Action]
 
 
 def report_findings(
-    results: Iterable[tuple[Container, CompatibilityRule, ContainerFinding]], writer: MessageWriter
+    results: Iterable[tuple[Container, CompatibilityRule, CheckResult]], writer: MessageWriter
 ) -> Iterator[Finding]:
     """Yield a finding for each result on a container, each once: by the rule that is strictest."""
 
-    def effect(of_rule: tuple[Container, CompatibilityRule, ContainerFinding]) -> int:
-        _, rule, (result, _) = of_rule
+    def effect(of_rule: tuple[Container, CompatibilityRule, CheckResult]) -> int:
+        _, rule, result = of_rule
         action = rule.action if result.level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
         return _STRICTEST_FIRST.index(action)
 
     reported: set[tuple[Path, str]] = set()
-    for container, rule, (result, path) in sorted(results, key=effect):
-        reason = result.reason.en
-        if (path, reason) not in reported:
-            reported.add((path, reason))
+    for container, rule, result in sorted(results, key=effect):
+        key = result.path, result.reason.en
+        if key not in reported:
+            reported.add(key)
             if result.level is Level.INCOMPATIBLE or rule.action is not Action.DRYRUN:
-                yield writer.anywhere(rule, container, result, path)
+                yield writer.anywhere(rule, container, result)
 
 
 def report_on_any_node(
@@ -55,12 +55,11 @@ def report_on_any_node(
         return False
     if rule.action is not Action.DRYRUN:
         findings += (notice(rule.name, Line("{text}", text=problem)) for problem in requirements.problems)
-    path = (*container.path, "image")
     unmet = False
     for result in results:
         unmet |= result.level is Level.INCOMPATIBLE
         if result.level is Level.INCOMPATIBLE or rule.action is not Action.DRYRUN:
-            findings.append(writer.anywhere(rule, container, result, path))
+            findings.append(writer.anywhere(rule, container, result))
     return unmet
 
 
@@ -85,7 +84,7 @@ def excess_findings(
     pod: Pod,
     required: Collection[RuleRequirement],
     evaluator: NodeEvaluator,
-) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+) -> Iterator[tuple[Container, CompatibilityRule, CheckResult]]:
     """Yield for each rule what a pod requests more of than any node has.
 
     Where an autoscaler may add nodes of which nothing is known, that is a warning, and so it is if only nodes
@@ -107,12 +106,12 @@ def excess_findings(
             unknown = in_pools and each.rule.no_fitting_node is None
             certain = found.certain and denies and not unknown
             if result := too_many(each.rule.sharing, found, own, certain=certain):
-                yield container, each.rule, ContainerFinding(result, path)
+                yield container, each.rule, replace(result, path=path)
 
 
 def memory_findings(
     containers: Mapping[RuleRequirement, Sequence[Container]], evaluator: NodeEvaluator
-) -> Iterator[tuple[Container, CompatibilityRule, ContainerFinding]]:
+) -> Iterator[tuple[Container, CompatibilityRule, CheckResult]]:
     """Yield for each container that its share has more memory than any GPU of the nodes.
 
     Of a resource that no node counts: only the scheduler that shares the GPUs does. Nothing if the memory of
@@ -130,8 +129,5 @@ def memory_findings(
             classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
             memory = [each.capabilities.gpu_memory_mib for each in classes]
             if result := too_much_memory(required.rule.sharing, share, memory):
-                yield (
-                    container,
-                    required.rule,
-                    ContainerFinding(result, container.resource_path("limits", share.resource)),
-                )
+                path = container.resource_path("limits", share.resource)
+                yield container, required.rule, replace(result, path=path)

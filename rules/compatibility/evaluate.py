@@ -11,7 +11,6 @@ from typing import Any, Final, NamedTuple
 
 from rules.affinity.node_affinity import Requirement, inject, prefer
 from rules.compatibility.checks import check_container
-from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.container_findings import (
     counted_amounts,
     excess_findings,
@@ -40,7 +39,7 @@ from rules.compatibility.result import (
 )
 from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
@@ -87,7 +86,7 @@ def evaluate(
     findings: list[Finding] = []
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
-    results: list[tuple[Container, CompatibilityRule, ContainerFinding]] = []
+    results: list[tuple[Container, CompatibilityRule, CheckResult]] = []
     for container, each in required:
         names = inventory.dra.gpus_among(requested_resources(container))
         if not applies_to(each.rule, names):

@@ -140,10 +140,8 @@ class MessageWriter:
         self.node = ""
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
-    def anywhere(
-        self, rule: CompatibilityRule, container: Container, result: CheckResult, path: Path
-    ) -> Finding:
-        """Return the finding of a result that holds on every node. path: of what causes it."""
+    def anywhere(self, rule: CompatibilityRule, container: Container, result: CheckResult) -> Finding:
+        """Return the finding of a result that holds on every node."""
         cause, origin = _IT.having(text=result.summary), result.origin
         if origin:
             cause = _WITH_ORIGIN.having(reason=cause, origin=origin)
@@ -153,7 +151,8 @@ class MessageWriter:
         if not denied:
             return notice(rule.name, reason, fix, cause)
         basis = Basis.POLICY if result.setting else Basis.FACT
-        return Finding(rule.name, rule.action, field_path(path), reason, fix, cause, basis, container.path)
+        path = field_path(result.path or (*container.path, "image"))
+        return Finding(rule.name, rule.action, path, reason, fix, cause, basis, container.path)
 
     def declared(
         self, rule: CompatibilityRule, action: Action, container: Container, names: Sequence[str]

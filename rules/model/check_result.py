@@ -9,6 +9,7 @@ from typing import Final
 
 from rules.cuda.tables import cuda_error
 from rules.text.i18n import Message
+from rules.text.paths import Path
 
 _NO_TEXT: Final = Message()
 
@@ -29,7 +30,7 @@ class CheckResult:
     origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
     that the container would end in, or 0. setting: the key of the rule that decides so (policy), or empty: it
     follows from facts about image, driver and GPU. warns: whether a pod is warned of it if it is UNSTABLE;
-    otherwise it only makes other nodes preferable.
+    otherwise it only makes other nodes preferable. path: of what causes it in the object; empty: the image.
     """
 
     level: Level
@@ -39,6 +40,7 @@ class CheckResult:
     origin: Message = _NO_TEXT
     setting: str = ""
     warns: bool = True
+    path: Path = ()
     # Reason and error; a result is made once and shown often.
     summary: Message = field(init=False, repr=False, compare=False)
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import container_facts, requirements_of
 from rules.kube.pod import Pod
+from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
 
 
@@ -19,7 +20,7 @@ def checked(
     limits: dict[str, Any],
     kind: str = "containers",
     **fields: Any,
-) -> list[ContainerFinding]:
+) -> list[CheckResult]:
     """Return what a check finds in the only container of a pod.
 
     kind: the list that has it. fields: of the container; or `labels`, `annotations`, `spec` and `document`,

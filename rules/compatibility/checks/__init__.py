@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules.compatibility.checks.architecture import ArchitectureCheck
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.compatibility.checks.baseline import BaselineCheck
 from rules.compatibility.checks.compute_capability import ComputeCapabilityCheck
 from rules.compatibility.checks.driver import DriverCheck
@@ -45,7 +45,7 @@ _OF_CONTAINERS: Final = tuple(each for each in CHECKS if type(each).on_container
 
 def check_container(
     policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-) -> list[ContainerFinding]:
+) -> list[CheckResult]:
     """Return what the checks find in a container of a pod, whatever its node."""
     return [
         finding

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import ClassVar, Final, NamedTuple
+from typing import ClassVar, Final
 
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.paths import Path
 
 # The keys of a CompatibilityRule that decide what NVIDIA supports with limits, or some virtualisations do.
 MINOR_SETTING: Final = "minorVersionCompatibility"
 MAJOR_SETTING: Final = "majorVersionMismatch"
-
-
-class ContainerFinding(NamedTuple):
-    """A result on a container. path: of what causes it, in the object."""
-
-    result: CheckResult
-    path: Path
 
 
 class Check:
@@ -40,8 +32,8 @@ class Check:
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterable[ContainerFinding]:
-        """Return what is wrong with a container of a pod, whatever its node."""
+    ) -> Iterable[CheckResult]:
+        """Return the results on a container of a pod, whatever its node; each has its path."""
         del policy, requirements, container, pod
         return ()
 

@@ -11,8 +11,9 @@ Neither is certain to fail, so the rule decides:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -31,7 +32,7 @@ class ExclusiveDevicesCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterable[ContainerFinding]:
+    ) -> Iterable[CheckResult]:
         """Return a result for two MIG profiles, for two vendors, and for an image of another vendor."""
         del pod
         if policy.checks.exclusive_devices is Level.COMPATIBLE:
@@ -44,27 +45,27 @@ class ExclusiveDevicesCheck(Check):
         level = capped(policy.checks.exclusive_devices, certain=True)
         found = {name: gpu for name, gpu in known.resources if _requests(container, name)}
         if built is None or not found or any(gpu.vendor == built for gpu in found.values()):
-            return _findings(container, found, level)
+            return _of_devices(container, found, level)
         return (_of_image(container, next(iter(found.items())), (built, requirements.accelerator), level),)
 
 
-def _findings(
+def _of_devices(
     container: Container, found: Mapping[str, GpuResource], level: Level
-) -> Iterator[ContainerFinding]:
+) -> Iterator[CheckResult]:
     profiles = [name for name, gpu in found.items() if gpu.slices]
     if len(profiles) > 1:
-        yield _finding(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
+        yield _placed(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
     vendors: dict[str, tuple[str, GpuResource]] = {}
     for name, gpu in found.items():
         vendors.setdefault(gpu.vendor, (name, gpu))
     if len(vendors) > 1:
         first, other, *_ = vendors.values()
-        yield _finding(container, other[0], _of_vendors(level, first, other))
+        yield _placed(container, other[0], _of_vendors(level, first, other))
 
 
 def _of_image(
     container: Container, requested: tuple[str, GpuResource], built_for: tuple[str, str], level: Level
-) -> ContainerFinding:
+) -> CheckResult:
     """Return the result for a device that is not of the vendor for whose devices the image is built.
 
     built_for: that vendor, empty for the CPU, and what says so.
@@ -79,7 +80,7 @@ def _of_image(
         vendor=gpu.vendor,
     )
     remedy = Message("use an image for {vendor}, or remove {name}", vendor=gpu.vendor, name=name)
-    return _finding(container, name, CheckResult(level, reason, remedy, setting=SETTING))
+    return _placed(container, name, CheckResult(level, reason, remedy, setting=SETTING))
 
 
 def _requests(container: Container, name: str) -> bool:
@@ -89,9 +90,9 @@ def _requests(container: Container, name: str) -> bool:
         return False
 
 
-def _finding(container: Container, name: str, result: CheckResult) -> ContainerFinding:
+def _placed(container: Container, name: str, result: CheckResult) -> CheckResult:
     field = "limits" if name in container.limits else "requests"
-    return ContainerFinding(result, container.resource_path(field, name))
+    return replace(result, path=container.resource_path(field, name))
 
 
 def _of_profiles(level: Level, first: str, second: str) -> CheckResult:

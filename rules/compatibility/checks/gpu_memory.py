@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
 from rules.kube.pod import Container, Pod
@@ -51,7 +51,7 @@ class GpuMemoryCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> tuple[ContainerFinding, ...]:
+    ) -> tuple[CheckResult, ...]:
         """Return a result if the container requests less than it needs."""
         del pod
         need, setting = requirements.memory, policy.checks.gpu_memory
@@ -76,8 +76,8 @@ class GpuMemoryCheck(Check):
             )
             remedy = Message("request a MIG profile with more than {least}, or a whole GPU", least=least)
         level = capped(setting, certain=found.certain)
-        result = CheckResult(level, reason, remedy, origin=_origin(need))
-        return (ContainerFinding(result, container.resource_path("limits", found.resource)),)
+        path = container.resource_path("limits", found.resource)
+        return (CheckResult(level, reason, remedy, origin=_origin(need), path=path),)
 
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_devices
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
@@ -21,7 +22,7 @@ class ParallelismCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterable[ContainerFinding]:
+    ) -> Iterable[CheckResult]:
         """Return a result for each program whose flags do not suit the requested GPUs."""
         if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
             return ()
@@ -35,7 +36,7 @@ class ParallelismCheck(Check):
         results = (
             _result(level, each, requested, container, shared=shared) for each in requirements.parallelism
         )
-        return [ContainerFinding(result, path) for result in results if result is not None]
+        return [replace(result, path=path) for result in results if result is not None]
 
 
 def _is_multi_node(container: Container, pod: Pod) -> bool:

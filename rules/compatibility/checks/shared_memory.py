@@ -10,7 +10,7 @@ import re
 from functools import cache
 from typing import NamedTuple
 
-from rules.compatibility.checks.base import Check, ContainerFinding
+from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import read_table
 from rules.kube.pod import Container, ContainerKind, Pod
@@ -36,7 +36,7 @@ class SharedMemoryCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> tuple[ContainerFinding, ...]:
+    ) -> tuple[CheckResult, ...]:
         """Return a result if the container uses several GPUs and its /dev/shm has the default size."""
         if policy.checks.shared_memory is Level.COMPATIBLE:
             return ()
@@ -62,8 +62,7 @@ class SharedMemoryCheck(Check):
         level = capped(policy.checks.shared_memory, certain=False)
         injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
         remedy = _MOUNT_OR_INJECT if injected else _MOUNT
-        result = CheckResult(level, reason, remedy)
-        return (ContainerFinding(result, (*container.path, "volumeMounts")),)
+        return (CheckResult(level, reason, remedy, path=(*container.path, "volumeMounts")),)
 
 
 class _Known(NamedTuple):

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
-from rules.model.check_result import Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.check_builders import checked
@@ -20,7 +19,7 @@ PROFILES = {"nvidia.com/mig-1g.10gb": 1, "nvidia.com/mig-2g.20gb": 1}
 VENDORS = {"nvidia.com/gpu": 1, "amd.com/gpu": 1}
 
 
-def check(limits: dict[str, Any], policy: SharingPolicy = WARN, **fields: Any) -> list[ContainerFinding]:
+def check(limits: dict[str, Any], policy: SharingPolicy = WARN, **fields: Any) -> list[CheckResult]:
     """Return the findings on a container with these limits."""
     return checked(ExclusiveDevicesCheck(), policy, limits=limits, **fields)
 
@@ -33,11 +32,11 @@ def test_two_mig_profiles_are_found() -> None:
     assert (
         "nvidia.com/mig-1g.10gb and nvidia.com/mig-2g.20gb: "
         "the container may see only one of the MIG profiles"
-    ) == found.result.reason.en
+    ) == found.reason.en
     assert (
         "nvidia.com/mig-1g.10gb 与 nvidia.com/mig-2g.20gb：容器可能只能看到其中一种 MIG 规格"
-    ) == found.result.reason.zh
-    assert "request one profile in each container" == found.result.remedy.en
+    ) == found.reason.zh
+    assert "request one profile in each container" == found.remedy.en
     assert [] == check({"nvidia.com/mig-2g.20gb": 2})
 
 
@@ -48,8 +47,8 @@ def test_devices_of_two_vendors_are_found() -> None:
     assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
     assert (
         "nvidia.com/gpu (NVIDIA) and amd.com/gpu (AMD): only a node with both can run the pod"
-    ) == found.result.reason.en
-    assert "request devices of one vendor" == found.result.remedy.en
+    ) == found.reason.en
+    assert "request devices of one vendor" == found.remedy.en
     assert [] == check({"nvidia.com/gpu": 1})
 
 
@@ -57,9 +56,9 @@ def test_devices_of_two_vendors_are_found() -> None:
 def test_the_rule_decides_whether_it_is_denied(limits: dict[str, Any]) -> None:
     """Neither is certain to fail: by default it is a warning."""
     assert [[Level.UNSTABLE], [Level.INCOMPATIBLE], []] == [
-        [found.result.level for found in check(limits, policy)] for policy in (WARN, DENY, OFF)
+        [found.level for found in check(limits, policy)] for policy in (WARN, DENY, OFF)
     ]
-    assert {"checks.exclusiveDevices"} == {found.result.setting for found in check(limits)}
+    assert {"checks.exclusiveDevices"} == {found.setting for found in check(limits)}
 
 
 @pytest.mark.parametrize(
@@ -102,11 +101,11 @@ def test_an_image_for_another_accelerator_is_a_warning_that_names_both(image: st
     """It may run, without the GPU."""
     (found,) = check({"nvidia.com/gpu": 1}, image=image)
 
-    assert Level.UNSTABLE == found.result.level
+    assert Level.UNSTABLE == found.level
     assert (
         f"the image is built for {built}, the container requests nvidia.com/gpu (NVIDIA)"
-    ) == found.result.reason.en
-    assert "use an image for NVIDIA, or remove nvidia.com/gpu" == found.result.remedy.en
+    ) == found.reason.en
+    assert "use an image for NVIDIA, or remove nvidia.com/gpu" == found.remedy.en
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0"])
@@ -114,13 +113,13 @@ def test_an_image_for_cuda_with_another_accelerator_is_a_warning_that_names_both
     """A program on CUDA does not run on it; another one in the image may."""
     (found,) = check({"amd.com/gpu": 1}, image=image)
 
-    assert Level.UNSTABLE == found.result.level
+    assert Level.UNSTABLE == found.level
     assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
     assert (
         "the image is built for NVIDIA (`cuda`), the container requests amd.com/gpu (AMD)"
-    ) == found.result.reason.en
-    assert "镜像为 NVIDIA（`cuda`）构建，而容器申请了 amd.com/gpu（AMD）" == found.result.reason.zh
-    assert "use an image for AMD, or remove amd.com/gpu" == found.result.remedy.en
+    ) == found.reason.en
+    assert "镜像为 NVIDIA（`cuda`）构建，而容器申请了 amd.com/gpu（AMD）" == found.reason.zh
+    assert "use an image for AMD, or remove amd.com/gpu" == found.remedy.en
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0-rocm"])
@@ -128,7 +127,7 @@ def test_an_image_for_one_of_two_requested_devices_is_not_reported(image: str) -
     """That only a node with both can run the pod is."""
     (found,) = check(VENDORS, image=image)
 
-    assert "only a node with both can run the pod" in found.result.reason.en
+    assert "only a node with both can run the pod" in found.reason.en
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.parallelism import ParallelismCheck
-from rules.model.check_result import Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.check_builders import checked
@@ -27,7 +26,7 @@ def check(
     limits: dict[str, Any] | None = None,
     policy: SharingPolicy = DENY,
     **pod: Any,
-) -> list[ContainerFinding]:
+) -> list[CheckResult]:
     """Return the findings on a container with these args. pod: env, labels."""
     limits = {"nvidia.com/gpu": 2} if limits is None else limits
     return checked(ParallelismCheck(), policy, image, *args, limits=limits, **pod)
@@ -35,22 +34,20 @@ def check(
 
 def levels(*args: str, **pod: Any) -> list[Level]:
     """Return the levels of the findings."""
-    return [found.result.level for found in check(*args, **pod)]
+    return [found.level for found in check(*args, **pod)]
 
 
 def test_fewer_gpus_than_the_program_needs_are_incompatible() -> None:
     """At the resource, with the amount that suits and the value of the flag that does."""
     (found,) = check("--tensor-parallel-size", "4")
 
-    assert Level.INCOMPATIBLE == found.result.level
-    assert "" == found.result.setting
+    assert Level.INCOMPATIBLE == found.level
+    assert "" == found.setting
     assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == field_path(found.path)
-    assert (
-        "vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2"
-    ) == found.result.reason.en
-    assert "vLLM 的 `--tensor-parallel-size 4` 需要 4 块 GPU，容器只申请了 2 块" == found.result.reason.zh
-    assert "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2`" == found.result.remedy.en
-    assert "申请 nvidia.com/gpu: 4，或改用 `--tensor-parallel-size 2`" == found.result.remedy.zh
+    assert ("vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2") == found.reason.en
+    assert "vLLM 的 `--tensor-parallel-size 4` 需要 4 块 GPU，容器只申请了 2 块" == found.reason.zh
+    assert "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2`" == found.remedy.en
+    assert "申请 nvidia.com/gpu: 4，或改用 `--tensor-parallel-size 2`" == found.remedy.zh
 
 
 def test_either_suggested_fix_leaves_nothing_to_say() -> None:
@@ -66,7 +63,7 @@ def test_several_flags_are_lowered_together() -> None:
     assert (
         "vLLM needs 4 GPUs for `-tp=2`, `-pp=2`, the container requests 2",
         "request nvidia.com/gpu: 4, or lower the product of the flags to 2",
-    ) == (found.result.reason.en, found.result.remedy.en)
+    ) == (found.reason.en, found.remedy.en)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +87,7 @@ def test_a_number_that_divides_the_heads_of_a_model_is_suggested(
     """A power of two: 3 GPUs do not divide 32 heads."""
     (found,) = check(*args, limits={"nvidia.com/gpu": 3})
 
-    assert remedy == found.result.remedy.en
+    assert remedy == found.remedy.en
     assert [] == check(*fixed, limits={"nvidia.com/gpu": 2})
 
 
@@ -98,7 +95,7 @@ def test_a_launcher_starts_any_number_of_processes() -> None:
     """Each with a GPU."""
     (found,) = check(*TORCHRUN, image="team/app:v1", limits={"nvidia.com/gpu": 3})
 
-    assert "request nvidia.com/gpu: 4, or set `--nproc-per-node=3`" == found.result.remedy.en
+    assert "request nvidia.com/gpu: 4, or set `--nproc-per-node=3`" == found.remedy.en
 
 
 @pytest.mark.parametrize(
@@ -135,7 +132,7 @@ def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
     limits = {"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 64}
     (found,) = check("-tp=4", limits=limits)
 
-    assert "request tencent.com/vcuda-core: 400, or set `-tp=2`" == found.result.remedy.en
+    assert "request tencent.com/vcuda-core: 400, or set `-tp=2`" == found.remedy.en
     assert [3] == levels("-tp=2", limits={"tencent.com/vcuda-core": 30})
     assert [] == levels("-tp=2", limits=limits)
 
@@ -201,25 +198,25 @@ def test_a_known_number_of_nodes_divides_the_gpus(gpus: int, reasons: list[str])
     """Too few on each node are a warning."""
     found = check("--tp=16", "--nnodes=2", image=SGLANG, limits={"nvidia.com/gpu": gpus})
 
-    assert reasons == [each.result.reason.en for each in found]
-    assert {Level.UNSTABLE} >= {each.result.level for each in found}
+    assert reasons == [each.reason.en for each in found]
+    assert {Level.UNSTABLE} >= {each.level for each in found}
 
 
 def test_gpus_that_cannot_be_divided_among_the_nodes_are_a_warning() -> None:
     """16 among 3."""
     (found,) = check("--tp=16", "--nnodes=3", image=SGLANG)
 
-    assert Level.UNSTABLE == found.result.level
-    assert "the 16 GPUs of SGLang for `--tp=16` cannot be divided among 3 nodes" == found.result.reason.en
+    assert Level.UNSTABLE == found.level
+    assert "the 16 GPUs of SGLang for `--tp=16` cannot be divided among 3 nodes" == found.reason.en
 
 
 def test_idle_gpus_are_a_warning() -> None:
     """If the flags say how many the only program uses."""
     (found,) = check("-tp=2", limits={"nvidia.com/gpu": 8})
 
-    assert Level.UNSTABLE == found.result.level
-    assert "vLLM uses 2 of 8 GPUs because of `-tp=2`, 6 idle" == found.result.reason.en
-    assert "request nvidia.com/gpu: 2, or raise the flag" == found.result.remedy.en
+    assert Level.UNSTABLE == found.level
+    assert "vLLM uses 2 of 8 GPUs because of `-tp=2`, 6 idle" == found.reason.en
+    assert "request nvidia.com/gpu: 2, or raise the flag" == found.remedy.en
     assert [] == check("-tp=2", limits={"nvidia.com/gpu": 2})
 
 

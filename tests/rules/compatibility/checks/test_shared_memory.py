@@ -7,10 +7,9 @@ from typing import Any
 import pytest
 
 from rules import AdmissionRequest, Snapshot, decide
-from rules.compatibility.checks.base import ContainerFinding
 from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.cuda.tables import read_table
-from rules.model.check_result import Level
+from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.builders import decision, injection_rule, pod, policy
@@ -24,7 +23,7 @@ TWO = {"nvidia.com/gpu": 2}
 MOUNTED: dict[str, Any] = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
 
 
-def check(*args: str, limits: dict[str, Any] | None = None, **fields: Any) -> list[ContainerFinding]:
+def check(*args: str, limits: dict[str, Any] | None = None, **fields: Any) -> list[CheckResult]:
     """Return the findings on a container."""
     sharing = fields.pop("policy", WARN)
     return checked(SharedMemoryCheck(), sharing, *args, limits=TWO if limits is None else limits, **fields)
@@ -35,15 +34,15 @@ def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) ->
     """Whatever the rule says: NCCL may do with little."""
     (found,) = check(policy=sharing)
 
-    assert (Level.UNSTABLE, "") == (found.result.level, found.result.setting)
+    assert (Level.UNSTABLE, "") == (found.level, found.setting)
     assert "spec.containers[0].volumeMounts" == field_path(found.path)
     assert (
         "2 GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL"
-    ) == found.result.reason.en
-    assert "使用 2 块 GPU，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用" == found.result.reason.zh
+    ) == found.reason.en
+    assert "使用 2 块 GPU，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用" == found.reason.zh
     assert (
         "mount a volume `emptyDir: {medium: Memory}` at /dev/shm, or enable rule injection-shared-memory"
-    ) == found.result.remedy.en
+    ) == found.remedy.en
 
 
 @pytest.mark.parametrize(
@@ -57,7 +56,7 @@ def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) ->
 )
 def test_tensor_parallelism_needs_it_as_well(args: tuple[str, ...], limits: dict[str, Any]) -> None:
     """And GPUs by whatever resource."""
-    assert [Level.UNSTABLE] == [found.result.level for found in check(*args, limits=limits)]
+    assert [Level.UNSTABLE] == [found.level for found in check(*args, limits=limits)]
 
 
 @pytest.mark.parametrize(
@@ -119,7 +118,7 @@ def test_the_rule_that_mounts_it_is_named_for_its_resources() -> None:
     """Not where it would do nothing: the names are those of the built-in rule."""
     (shipped,) = (rule for rule in shipped_rules().injections if rule.name == "injection-shared-memory")
     remedies = [
-        check(limits=limits)[0].result.remedy.en
+        check(limits=limits)[0].remedy.en
         for limits in ({"tencent.com/vcuda-core": 200}, {"volcano.sh/vgpu-number": 2})
     ]
 
