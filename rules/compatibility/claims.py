@@ -12,7 +12,7 @@ from rules.compatibility.checks import check_on_node
 from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
+from rules.compatibility.result import NodeClassResult, NodeSetResult, RuleRequirement
 from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
@@ -28,6 +28,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import candidates as candidate_nodes
 from rules.text.i18n import Message
+from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
 _DRIVER: Final = next(iter(gpu_drivers()))
@@ -202,7 +203,7 @@ class _Judge(NamedTuple):
                 gpu = NodeDevices(facts=facts, mixed=True, alone=True).capabilities(_NOTHING)
                 self.checked[each.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
             gpu, checks = self.checked[each.kind]
-            pairs = ((self.use.required, ContainerResult(level_of(checks), checks)),)
+            pairs = ((self.use.required, checks),)
             certain = each.certain and each.nodes is not None and bool(ready & self.allowed)
             yield _Judged(
                 each.kind,
@@ -239,9 +240,12 @@ class _Judge(NamedTuple):
         return [self.writer.claim_too_wide(self.use.required.rule, claim, classes, self._selector(unfit))]
 
     def _denied(self, claim: str, request: ClaimRequest, unfit: Sequence[_Judged]) -> list[Finding]:
-        none_fits = NoFittingNode(self.use.required, self._action, tuple(each.nodes for each in unfit), ())
+        required, container = self.use.required, self.use.container.path
+        result = NodeSetResult(required, self._action, tuple(devices.nodes for devices in unfit))
         selector = "" if request.allocated else self._selector(unfit)
-        return [self.writer.no_device(none_fits, self.use.container.path, claim, selector)]
+        violation = self.writer.no_device(required.rule, result, claim, selector)
+        path = field_path((*container, "resources", "claims"))
+        return [violation._replace(path=path, container=container)]
 
     def _selector(self, unfit: Sequence[_Judged]) -> str:
         """Return the shortest CEL expression that excludes the devices that do not run the container."""

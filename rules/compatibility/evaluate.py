@@ -33,8 +33,8 @@ from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospect
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import (
     Amounts,
+    NodeClassResult,
     NodeSetResult,
-    NoFittingNode,
     RuleRequirement,
 )
 from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
@@ -46,6 +46,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import REQUIRED, candidates, excluding
 from rules.text.bounded_cache import Budget
 from rules.text.i18n import Message
+from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -126,7 +127,7 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     coming = [each for each in found if each.level <= Level.UNSTABLE]
     request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
     result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
-    if coming and (result.none_fits or result.returning or result.untolerated or not nodes):
+    if coming and (result.unmet or result.returning or result.untolerated or not nodes):
         requirement = of_pools(evaluator, required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     findings = writer.doubts(result.doubts) if result.doubts else []
@@ -148,13 +149,9 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
         else:
             notes += (writer.ways_in(types, ways),)
     fits = CompatibilityResult(tuple(findings), requirement, result.preference, notes)
-    none_fits = result.none_fits or (None if nodes or returning else no_pool_fits(evaluator, required, found))
-    if none_fits is None:
-        return fits
-    if spec.get("nodeName"):  # no autoscaler moves it
-        none_fits = none_fits._replace(action=none_fits.required.rule.without_node(undeclared=False))
-        writer.node = str(spec["nodeName"])
-    return _without_node(asked, evaluator, none_fits, found, fits)
+    if not (nodes or returning):
+        result = no_pool_fits(evaluator, required, found)
+    return _without_node(asked, evaluator, result, found, fits) if result.unmet else fits
 
 
 def _of_others(asked: PodRequest, evaluator: NodeEvaluator) -> Requirement:
@@ -198,10 +195,10 @@ def _of_tolerated(
         return evaluator.evaluate(request)
     if tolerated:
         result = evaluator.evaluate(request._replace(nodes=tolerated))
-        if not (result.none_fits or result.returning):
+        if not (result.unmet or result.returning):
             return result
     result = evaluator.evaluate(request)
-    if result.none_fits or result.returning:
+    if result.unmet or result.returning:
         return result
     return result._replace(untolerated=request.nodes & ~tolerated)
 
@@ -209,7 +206,7 @@ def _of_tolerated(
 def _without_node(
     asked: PodRequest,
     evaluator: NodeEvaluator,
-    none_fits: NoFittingNode,
+    result: NodeSetResult,
     found: Sequence[ProspectResult],
     other: CompatibilityResult,
 ) -> CompatibilityResult:
@@ -217,10 +214,14 @@ def _without_node(
 
     other: the result of stricter rules, which some node satisfies.
     """
-    required, rule = tuple(asked.containers), none_fits.required.rule
-    says = none_fits.action is not Action.DRYRUN
+    required, unmet, writer = tuple(asked.containers), result.unmet, asked.writer
+    if unmet is None:
+        return other
+    if asked.spec.get("nodeName"):  # no autoscaler moves it
+        result = result._replace(action=unmet.rule.without_node(undeclared=False))
+        writer.node = str(asked.spec["nodeName"])
     if any(each.level is Level.UNKNOWN for each in found):
-        findings = [asked.writer.may_come(rule, found)] if says else []
+        findings = [writer.may_come(unmet.rule, found)] if result.action is not Action.DRYRUN else []
         requirement = other.requirement
         if not requirement.clauses:
             requirement = of_unknown(evaluator, required, found)
@@ -231,24 +232,28 @@ def _without_node(
     if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
         untolerated = untolerated_pools(asked, evaluator, fitting)
         return other._replace(findings=(*untolerated, *other.findings))
-    path = asked.containers[none_fits.required][0].path
-    none_fits = _with_exclusions(asked, evaluator, none_fits)
-    return other._replace(findings=(*other.findings, asked.writer.none_fits(none_fits, path, found)))
+    container = asked.containers[unmet][0].path
+    excluded = _excluded(asked, evaluator, result.elsewhere)
+    violation = writer.none_fits(unmet.rule, result, found, excluded)
+    violation = violation._replace(path=field_path((*container, "image")), container=container)
+    return other._replace(findings=(*other.findings, violation))
 
 
-def _with_exclusions(asked: PodRequest, evaluator: NodeEvaluator, none_fits: NoFittingNode) -> NoFittingNode:
-    """Return a result with the reasons why compatible nodes are no candidates."""
-    if not none_fits.elsewhere:
-        return none_fits
+def _excluded(
+    asked: PodRequest, evaluator: NodeEvaluator, elsewhere: Sequence[NodeClassResult]
+) -> list[Message]:
+    """Return the reasons why compatible nodes are no candidates."""
+    if not elsewhere:
+        return []
     compatible, offering = 0, evaluator.inventory.everything
-    for each in none_fits.elsewhere:
+    for each in elsewhere:
         compatible |= each.members
     for _, names in asked.requests:
         offering &= evaluator.offering(names)
     if asked.amounts:
         offering &= evaluator.having(asked.amounts)[0]
     parts = excluding(evaluator.inventory, asked.spec, compatible & offering)
-    return none_fits._replace(offering=offering, excluded_by=parts)
+    return asked.writer.excluded(elsewhere, offering, parts)
 
 
 def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None = None) -> bool:

@@ -19,16 +19,14 @@ from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
 from rules.compatibility.required_affinity import Judge, clauses_of, stable
 from rules.compatibility.result import (
     Amounts,
-    ContainerResult,
     ExcessiveRequest,
     NodeClassResult,
     NodeSetResult,
-    NoFittingNode,
     RuleRequirement,
     unmet_requirements,
 )
 from rules.cuda.requirements import GpuRequirements
-from rules.model.check_result import Level, level_of
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
 from rules.nodes.devices.devices import DeviceKind
@@ -217,7 +215,9 @@ class NodeEvaluator:
                 required = next(
                     each for each in unmet_requirements(classes) if self.without_node(each) is action
                 )
-                return result._replace(none_fits=NoFittingNode(required, action, tuple(classes), elsewhere))
+                return result._replace(
+                    unmet=required, action=action, classes=tuple(classes), elsewhere=elsewhere
+                )
             if action is not Action.DRYRUN:
                 unfit = self.autoscaled and self._some_unfit(considered, request.returning)
                 result = self._fitting(considered, classes, keep_out=request.keep_out or unfit)
@@ -263,13 +263,9 @@ class NodeEvaluator:
             for each in self.inventory.classes(nodes, labels) if nodes else ():
                 gpu = replace(each.capabilities, cuda=None, driver=None, device_mode=None, mig_devices=False)
                 results = [check_on_node(one.rule.sharing, one.requirements, gpu) for one in of_labels]
-                pairs = [ContainerResult(level_of(one), one) for one in results]
-                worst = max(one.level for one in pairs)
-                found.append(
-                    NodeClassResult(
-                        each.capabilities, each.members, worst, tuple(zip(of_labels, pairs, strict=True))
-                    )
-                )
+                pairs = tuple(zip(of_labels, results, strict=True))
+                worst = max(map(level_of, results))
+                found.append(NodeClassResult(each.capabilities, each.members, worst, pairs))
         return found
 
     def _fitting(
@@ -289,7 +285,7 @@ class NodeEvaluator:
             requirements = (each.requirements for each in denying)
             preference = stable(denying[0].rule.sharing, requirements, self.inventory)
         labels = self._required_labels(denying, classes, levels, keep_out=keep_out)
-        return NodeSetResult(None, doubts, labels, preference, notes)
+        return NodeSetResult(doubts=doubts, requirement=labels, preference=preference, notes=notes)
 
     def _required_labels(
         self,
@@ -372,26 +368,32 @@ class NodeEvaluator:
     def _split(self, whole: NodeClassResult, required: Sequence[RuleRequirement]) -> list[NodeClassResult]:
         """Return the classes that nodes form for requirements whose rules read the same labels."""
         _, nodes, worst, before = whole
-        found = [self._classes((each.rule.sharing, each.requirements)) for each in required]
-        classes = found[0][0]
+        by_requirement = [self._classes((each.rule.sharing, each.requirements)) for each in required]
+        classes = by_requirement[0][0]
+        levels = zip(*[levels for _, levels, _ in by_requirement], strict=True)
+        results = zip(*[checks for _, _, checks in by_requirement], strict=True)
         split = []
-        for each, *results in zip(classes, *[by_class for _, by_class in found], strict=True):
-            if members := each.members & nodes:
-                level = max([worst, *[result.level for result in results]])
-                capabilities = whole.capabilities if before else each.capabilities
-                pairs = (*before, *zip(required, results, strict=True))
-                split.append(NodeClassResult(capabilities, members, level, pairs))
+        for node_class, of_class, checks in zip(classes, levels, results, strict=True):
+            if members := node_class.members & nodes:
+                capabilities = whole.capabilities if before else node_class.capabilities
+                pairs = (*before, *zip(required, checks, strict=True))
+                split.append(NodeClassResult(capabilities, members, max(worst, *of_class), pairs))
         return split
 
     def _evaluate_classes(
         self, key: tuple[SharingPolicy, GpuRequirements]
-    ) -> tuple[tuple[NodeClass, ...], tuple[ContainerResult, ...]]:
-        """Return the classes of all nodes, and the result on each; equal results are one object."""
+    ) -> tuple[tuple[NodeClass, ...], tuple[Level, ...], tuple[tuple[CheckResult, ...], ...]]:
+        """Return the classes of all nodes, with the level and checks of each; equal checks are one object."""
         policy, requirements = key
         classes = self.inventory.classes(self.inventory.everything, policy.labels)
-        found = [_results((policy, requirements, each.capabilities)) for each in classes]
-        distinct = {each.results: each for each in found}
-        return classes, tuple([distinct[each.results] for each in found])
+        levels: list[Level] = []
+        results: list[tuple[CheckResult, ...]] = []
+        distinct: dict[tuple[CheckResult, ...], tuple[CheckResult, ...]] = {}
+        for node_class in classes:
+            level, checks = _results((policy, requirements, node_class.capabilities))
+            levels.append(level)
+            results.append(distinct.setdefault(checks, checks))
+        return classes, tuple(levels), tuple(results)
 
     def _find_clauses(
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
@@ -407,7 +409,7 @@ class NodeEvaluator:
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
     ) -> tuple[tuple[Clause, int], ...]:
         policy, requirements, or_unknown = key
-        judge = Judge(lambda node: _results((policy, requirements, node)).level, or_unknown)
+        judge = Judge(lambda node: _results((policy, requirements, node))[0], or_unknown)
         clauses = clauses_of(policy, requirements, self.inventory, self.prospects.pools, judge)
         return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
@@ -415,9 +417,7 @@ class NodeEvaluator:
 def _notes(classes: Sequence[NodeClassResult]) -> tuple[Message, ...]:
     """Return why the containers run on the compatible classes; nothing if that is plain on one of them."""
     compatible = (each for each in classes if each.level is Level.COMPATIBLE)
-    reasons = [
-        [result.reason for _, found in each.results for result in found.results] for each in compatible
-    ]
+    reasons = [[check.reason for _, checks in each.results for check in checks] for each in compatible]
     if not all(reasons):
         return ()
     return tuple(dict.fromkeys(reason for found in reasons for reason in found))
@@ -465,11 +465,14 @@ def _by_labels(required: Sequence[RuleRequirement]) -> list[list[RuleRequirement
     return groups
 
 
-def _find_results(key: tuple[SharingPolicy, GpuRequirements, NodeCapabilities]) -> ContainerResult:
-    results, (sharing, requirements, node) = check_on_node(*key), key
-    if node.former_driver and level_of(results) is Level.INCOMPATIBLE:
-        results = check_on_node(sharing, requirements, replace(node, cuda=None, driver=None))
-    return ContainerResult(level_of(results), results)
+def _find_results(
+    key: tuple[SharingPolicy, GpuRequirements, NodeCapabilities],
+) -> tuple[Level, tuple[CheckResult, ...]]:
+    """Return the checks on a kind of nodes, and their worst level."""
+    checks, (sharing, requirements, node) = check_on_node(*key), key
+    if node.former_driver and level_of(checks) is Level.INCOMPATIBLE:
+        checks = check_on_node(sharing, requirements, replace(node, cuda=None, driver=None))
+    return level_of(checks), checks
 
 
 # They depend on the kind of node only: nodes come and go, but their kinds stay.

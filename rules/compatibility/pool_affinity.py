@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from rules.affinity.node_affinity import Requirement
 from rules.compatibility.node_evaluation import NodeEvaluator
 from rules.compatibility.prospects import ProspectResult
-from rules.compatibility.result import NoFittingNode, RuleRequirement
+from rules.compatibility.result import NodeSetResult, RuleRequirement
 from rules.model.check_result import Level
 from rules.model.rule import Action
 from rules.nodes.inventory import INSTANCE_TYPE
@@ -63,13 +63,13 @@ def of_unknown(
 
 def no_pool_fits(
     evaluator: NodeEvaluator, required: Sequence[RuleRequirement], found: Sequence[ProspectResult]
-) -> NoFittingNode | None:
-    """Return that none of the nodes that may be added is compatible, where there is no other."""
+) -> NodeSetResult:
+    """Return the result on the nodes that may be added, if none of them is compatible; else an empty one."""
     classes = tuple(each.nodes for each in found)
     if not classes or any(each.level is not Level.INCOMPATIBLE for each in classes):
-        return None
+        return NodeSetResult()
     strictest = min(required, key=lambda each: list(Action).index(evaluator.without_node(each)))
-    return NoFittingNode(strictest, evaluator.without_node(strictest), classes, ())
+    return NodeSetResult(strictest, evaluator.without_node(strictest), classes)
 
 
 def instance_types(requirement: Requirement) -> list[str]:

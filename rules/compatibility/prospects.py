@@ -6,7 +6,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.result import Amounts, ContainerResult, NodeClassResult, RuleRequirement
+from rules.compatibility.result import Amounts, NodeClassResult, RuleRequirement
 from rules.kube.tolerations import tolerates
 from rules.model.check_result import Level, level_of
 from rules.nodes.inventory import Inventory
@@ -126,9 +126,8 @@ class Prospects:
         for pool in self.pools:
             gpu = pool.capabilities
             checks = [check_on_node(each.rule.sharing, each.requirements, gpu) for each in required]
-            results = [ContainerResult(level_of(each), each) for each in checks]
-            worst = max(each.level for each in results)
-            pairs = tuple(zip(required, results, strict=True))
+            worst = max(map(level_of, checks))
+            pairs = tuple(zip(required, checks, strict=True))
             found.append(ProspectResult(pool, NodeClassResult(gpu, 0, worst, pairs)))
         return tuple(found)
 

@@ -8,9 +8,8 @@ from typing import Final, Self, TypeAlias
 
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import (
-    ContainerResult,
     NodeClassResult,
-    NoFittingNode,
+    NodeSetResult,
     RuleRequirement,
     UntoleratedTaints,
     unmet_requirements,
@@ -20,7 +19,7 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
 from rules.text.i18n import Joined, Language, Line, Message, width
-from rules.text.paths import Path, field_path
+from rules.text.paths import field_path
 from rules.text.printable import printable
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
@@ -302,11 +301,11 @@ class MessageWriter:
         reason = _ON_NODES.having(containers=self._all(), cause=cause, nodes=nodes)
         return notice(rule.name, reason, self._selected(selector), cause)
 
-    def no_device(self, found: NoFittingNode, container: Path, claim: str, selector: str) -> Finding:
+    def no_device(self, rule: CompatibilityRule, result: NodeSetResult, claim: str, selector: str) -> Finding:
         """Return the violation that no device which a claim may be given is compatible. selector: CEL."""
         head = _NO_DEVICE.having(containers=self._all(), claim=claim)
-        path, fixes = field_path((*container, "resources", "claims")), [self._selected(selector)]
-        return self._violation(found, head, fixes=fixes)._replace(path=path, container=container)
+        fixes = [self._selected(selector)] if selector else []
+        return self._violation(rule, result, head, (), (fixes, []))
 
     def _all(self) -> Message:
         return self._named(list(self.containers))
@@ -316,53 +315,53 @@ class MessageWriter:
 
     def none_fits(
         self,
-        found: NoFittingNode,
-        container: Path,
+        rule: CompatibilityRule,
+        result: NodeSetResult,
         prospects: Sequence[ProspectResult] = (),
+        excluded: Sequence[Message] = (),
     ) -> Finding:
         """Return the violation that no node is compatible: reasons, fixes, and for a denial a table of nodes.
 
-        container: the path of the first one. prospects: the nodes that may be added, of which none is
-        compatible either.
+        prospects: the nodes that may be added, of which none is compatible either. excluded: of `excluded`.
         A warning is one line, because API servers drop one with line breaks.
         """
-        count = sum(each.nodes for each in found.classes)
+        count = sum(node_class.nodes for node_class in result.classes)
         head = (_HEAD_OF_NODE if self.node else _HEAD_OF_ONE if count == 1 else _HEAD).having(
-            containers=self._named(unmet_requirements(found.classes)),
+            containers=self._named(unmet_requirements(result.classes)),
             node=self.node,
             count=count,
         )
-        path = field_path((*container, "image"))
-        return self._violation(found, head, prospects)._replace(path=path, container=container)
+        return self._violation(rule, result, head, prospects, ([], excluded))
 
     def _violation(
         self,
-        found: NoFittingNode,
+        rule: CompatibilityRule,
+        result: NodeSetResult,
         head: Message,
-        prospects: Sequence[ProspectResult] = (),
-        fixes: Sequence[Message] = (),
+        prospects: Sequence[ProspectResult],
+        fixes: tuple[Sequence[Message], Sequence[Message]],
     ) -> Finding:
-        """Return a violation with its causes, a table, and fixes; fixes: those that come first."""
-        unmet = unmet_requirements(found.classes)
-        results = _results_of(found.classes, Level.INCOMPATIBLE, unmet)
+        """Return a violation with its causes, a table, and fixes; fixes: the first and the last ones."""
+        unmet = unmet_requirements(result.classes)
+        results = _results_of(result.classes, Level.INCOMPATIBLE, unmet)
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
         causes = dict.fromkeys([*(each.origin for each in distinct), *(each.summary for each in distinct)])
         cause = self._joined(filter(None, self._first(causes)))
         reason = _COLON.having(about=head, what=cause)
         table = Message()
-        if found.action is not Action.WARN:
-            present = any(each.members for each in found.classes)
+        if result.action is not Action.WARN:
+            present = any(node_class.members for node_class in result.classes)
             rows = self._table(results, several=len(unmet) > 1) if present else []
             rows += self._first([self._row_of(each) for each in prospects])
             table = Joined("\n    ", rows) if rows else table
         settings = _settings(results)
-        every = [*filter(None, fixes), *self._remedies(results), *self._excluded(found)]
-        if found.action is not Action.WARN:
+        first, last = fixes
+        every = [*first, *self._remedies(results), *last]
+        if result.action is not Action.WARN:
             every += self._policy(settings)
         fix = _FIXES.having(fixes=self._joined(every)) if every else Message()
         basis = Basis.POLICY if settings else Basis.FACT
-        rule = found.required.rule
-        return Finding(rule.name, found.action, "", reason, fix, cause, basis, table=table)
+        return Finding(rule.name, result.action, "", reason, fix, cause, basis, table=table)
 
     def with_policy(self, fix: Message, setting: str) -> Message:
         """Return a fix with that of a violation that a setting of the rule causes."""
@@ -434,15 +433,23 @@ class MessageWriter:
                     remedies[required, result.origin.en, result.code] = result.remedy
         return self._first({remedy.en: remedy for remedy in remedies.values()}.values())
 
-    def _excluded(self, found: NoFittingNode) -> list[Message]:
-        """Return the compatible nodes that are no candidates: those of one reason together."""
+    def excluded(
+        self, elsewhere: Iterable[NodeClassResult], offering: int, excluded_by: Sequence[tuple[str, str]]
+    ) -> list[Message]:
+        """Return the compatible nodes that are no candidates: those of one reason together.
+
+        offering: the nodes that offer what the pod requests, as a bit set. excluded_by: what of its spec
+        excludes those of them that are compatible, as of `excluding`.
+        """
         known = [
-            each for each in found.elsewhere if each.capabilities.cuda or each.capabilities.gpu_capability
+            node_class
+            for node_class in elsewhere
+            if node_class.capabilities.cuda or node_class.capabilities.gpu_capability
         ]
-        offering = [each._replace(members=each.members & found.offering) for each in known]
-        others = [each._replace(members=each.members & ~found.offering) for each in known]
-        words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(found.excluded_by)
-        groups = (words, self._kinds(offering)), (_ELSEWHERE_WITHOUT, self._kinds(others))
+        with_resources = [each._replace(members=each.members & offering) for each in known]
+        without = [each._replace(members=each.members & ~offering) for each in known]
+        words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(excluded_by)
+        groups = (words, self._kinds(with_resources)), (_ELSEWHERE_WITHOUT, self._kinds(without))
         return [text.having(nodes=Joined(" and ", kinds), parts=parts) for text, kinds in groups if kinds]
 
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[_Words]:
@@ -493,11 +500,9 @@ def _settings(results: Iterable[tuple[NodeClassResult, Pairs]]) -> list[str]:
 
 
 def _at_level(
-    results: Iterable[tuple[RuleRequirement, ContainerResult]], level: Level
+    results: Iterable[tuple[RuleRequirement, tuple[CheckResult, ...]]], level: Level
 ) -> Iterable[tuple[RuleRequirement, CheckResult]]:
-    return (
-        (required, each) for required, result in results for each in result.results if each.level is level
-    )
+    return ((required, check) for required, checks in results for check in checks if check.level is level)
 
 
 def _distinct(results: Iterable[tuple[NodeClassResult, Pairs]]) -> list[Pairs]:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from rules.affinity.node_affinity import Requirement
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.tolerations import Taint
-from rules.model.check_result import CheckResult, Level
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
@@ -24,15 +24,8 @@ class RuleRequirement(NamedTuple):
     requirements: GpuRequirements
 
 
-class ContainerResult(NamedTuple):
-    """The check results of a container on a node, and the worst level of them."""
-
-    level: Level
-    results: tuple[CheckResult, ...]
-
-
 class NodeClassResult(NamedTuple):
-    """Nodes of equal capabilities, and the result of each rule requirement on them.
+    """Nodes of equal capabilities, and the check results of each rule requirement on them.
 
     members: their bit set. level: the worst of all containers, which go to one node.
     """
@@ -40,7 +33,7 @@ class NodeClassResult(NamedTuple):
     capabilities: NodeCapabilities
     members: int
     level: Level
-    results: tuple[tuple[RuleRequirement, ContainerResult], ...]
+    results: tuple[tuple[RuleRequirement, tuple[CheckResult, ...]], ...]
 
     @property
     def nodes(self) -> int:
@@ -50,11 +43,11 @@ class NodeClassResult(NamedTuple):
     @property
     def checks(self) -> tuple[CheckResult, ...]:
         """The results of all containers."""
-        return tuple(each for _, found in self.results for each in found.results)
+        return tuple(check for _, checks in self.results for check in checks)
 
     def level_under(self, action: Action) -> Level:
         """Return the worst level of the containers under rules of an action."""
-        return max([result.level for required, result in self.results if required.rule.action is action])
+        return max([level_of(checks) for required, checks in self.results if required.rule.action is action])
 
 
 class ExcessiveRequest(NamedTuple):
@@ -64,21 +57,6 @@ class ExcessiveRequest(NamedTuple):
     amount: int
     most: int
     certain: bool
-
-
-class NoFittingNode(NamedTuple):
-    """No node is compatible. elsewhere: compatible nodes that are no candidates.
-
-    offering: the nodes that offer what the pod requests, as a bit set. excluded_by: what of its spec excludes
-    those of them that are compatible, as of `excluding`.
-    """
-
-    required: RuleRequirement
-    action: Action
-    classes: tuple[NodeClassResult, ...]
-    elsewhere: tuple[NodeClassResult, ...]
-    offering: int = 0
-    excluded_by: Sequence[tuple[str, str]] = ()
 
 
 class UntoleratedTaints(NamedTuple):
@@ -97,13 +75,19 @@ class UntoleratedTaints(NamedTuple):
 class NodeSetResult(NamedTuple):
     """The result of rule requirements on a set of nodes.
 
-    doubts: the classes, if the best of them is in doubt. requirement: the labels that a node must have;
-    preference: those that it preferably has. notes: why the containers run on the compatible nodes, if that
-    is plain on none. returning: if no node is compatible, the nodes that may be when they are ready again.
-    untolerated: if the pod tolerates no compatible node, those that it does not tolerate, as a bit set.
+    unmet: the requirement of the strictest rule that no node meets; None if some node is compatible. action:
+    the effect of that rule if no node is compatible. classes: the nodes, if none is compatible. elsewhere:
+    compatible nodes outside the set. doubts: the classes, if the best of them is in doubt. requirement: the
+    labels that a node must have; preference: those that it preferably has. notes: why the containers run on
+    the compatible nodes, if that is plain on none. returning: if no node is compatible, the nodes that may be
+    when they are ready again. untolerated: if the pod tolerates no compatible node, those that it does not
+    tolerate, as a bit set.
     """
 
-    none_fits: NoFittingNode | None = None
+    unmet: RuleRequirement | None = None
+    action: Action = Action.DRYRUN
+    classes: tuple[NodeClassResult, ...] = ()
+    elsewhere: tuple[NodeClassResult, ...] = ()
     doubts: tuple[NodeClassResult, ...] = ()
     requirement: Requirement = Requirement()
     preference: Requirement | None = None
@@ -117,7 +101,7 @@ def unmet_requirements(classes: Sequence[NodeClassResult]) -> list[RuleRequireme
     on_no_node: list[RuleRequirement] = []
     on_some: list[RuleRequirement] = []
     for at, (required, _) in enumerate(classes[0].results):
-        levels = [node_class.results[at][1].level for node_class in classes]
+        levels = [level_of(node_class.results[at][1]) for node_class in classes]
         if Level.INCOMPATIBLE in levels:
             (on_no_node if min(levels) is Level.INCOMPATIBLE else on_some).append(required)
     return on_no_node or on_some

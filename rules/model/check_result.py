@@ -58,7 +58,10 @@ class CheckResult:
 
 def level_of(results: Iterable[CheckResult]) -> Level:
     """Return the worst level of the results."""
-    return max([result.level for result in results], default=Level.COMPATIBLE)
+    worst = Level.COMPATIBLE
+    for result in results:
+        worst = max(worst, result.level)
+    return worst
 
 
 def unmet(*, certain: bool) -> Level:

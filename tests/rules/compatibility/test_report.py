@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import ContainerResult, NodeClassResult, NoFittingNode, RuleRequirement
+from rules.compatibility.result import NodeClassResult, NodeSetResult, RuleRequirement
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Pod
 from rules.model.check_result import CheckResult, Level
@@ -36,10 +36,8 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
     """In the place of the first; among nodes of equal drivers the last one counts."""
     (rule,) = loaded(compatibility_rule()).rules.compatibility
     required = RuleRequirement(rule, GpuRequirements())
-    both = ContainerResult(
-        Level.INCOMPATIBLE, (result("a flag", "drop the flag"), result("an image", "take that one"))
-    )
-    one = ContainerResult(Level.INCOMPATIBLE, (result("an image", "take this one"),))
+    both = result("a flag", "drop the flag"), result("an image", "take that one")
+    one = (result("an image", "take this one"),)
     classes = tuple(
         NodeClassResult(NodeCapabilities(cuda=(11, 4)), 1 << at, Level.INCOMPATIBLE, ((required, found),))
         for at, found in enumerate((both, one, both))
@@ -48,7 +46,7 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
     (main,) = Pod(document := pod(container({})), document).containers
     writer.containers = {required: [main]}
     fixes = [
-        writer.none_fits(NoFittingNode(required, Action.DENY, some, ()), main.path).fix.en
+        writer.none_fits(rule, NodeSetResult(required, Action.DENY, some)).fix.en
         for some in (classes, classes[:2])
     ]
 
