@@ -27,7 +27,7 @@ from rules.model.rule import (
 )
 from rules.schema.errors import Code
 from rules.text.glob import covers, glob_text
-from rules.text.i18n import Message
+from rules.text.i18n import Language, Message
 
 if TYPE_CHECKING:
     from rules.text.paths import Path
@@ -114,7 +114,8 @@ def _resource(rule: ResourceRule) -> _Warnings:
 def _messages(rule: ResourceRule) -> _Warnings:
     """Yield validations whose message states a range, such as `1 to 8`, that they do not check."""
     for index, validation in enumerate(rule.validations):
-        stated = _RANGE.fullmatch(validation.message.en) or _RANGE.fullmatch(validation.message.zh)
+        texts = (validation.message.in_language(language) for language in Language)
+        stated = next(filter(None, map(_RANGE.fullmatch, texts)), None)
         if stated is None or validation.expression.variables != ("value",):
             continue
         low, high = int(stated[1]), int(stated[2])

@@ -93,7 +93,7 @@ def _plain(value: Any, folder: str) -> Any:
         case Enum():
             arguments: Any = [value.value]
         case Text():
-            arguments = [value.en, value.zh]
+            arguments = dict(value.by_language)
         case Location():
             arguments = [value.file.removeprefix(folder), value.line, value.column]
         case Expression():

@@ -67,7 +67,7 @@ class TextDocument(RuleDocument):
     @property
     def text(self) -> Text:
         """The text."""
-        return Text(self.en, self.zh)
+        return Text(self.en, zh=self.zh)
 
 
 OBJECT_NAME: Final = Message("at most 253 characters of a-z, 0-9, - and .")

@@ -183,7 +183,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         unit=_unit(read),
         runtime_class=read.runtime_class_name,
         action=read.enforcement_action,
-        description=Text(read.description_en, read.description_zh),
+        description=Text(read.description_en, zh=read.description_zh),
         enabled=builder.enabled,
         location=builder.location,
     )
@@ -233,5 +233,5 @@ def _validations(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> It
             builder.errors += [mistake.below(path) for mistake in mistakes]
             continue
         action = mildest(rule.enforcement_action, read.enforcement_action)
-        message, fix = Text(read.message_en, read.message_zh), Text(read.fix_en, read.fix_zh)
+        message, fix = Text(read.message_en, zh=read.message_zh), Text(read.fix_en, zh=read.fix_zh)
         yield Validation(read.expression, message, action, fix, read.variable)

@@ -11,15 +11,16 @@ from unicodedata import east_asian_width
 
 from rules.text.printable import printable
 
-# The Chinese template of each English one. A template without words has none.
-CATALOGUE: Final = Path(__file__).with_name("zh.yaml")
+# A file for each language but English, named by its code: the translation of each English
+# template. A template without words has none.
+CATALOGUES: Final = {path.stem: path for path in sorted(Path(__file__).parent.glob("*.yaml"))}
 
 
 class Language(StrEnum):
-    """The languages of messages."""
+    """The languages of messages: English, and those that have a catalogue."""
 
     EN = "en"
-    ZH = "zh"
+    vars().update({code.upper(): code for code in CATALOGUES})
 
 
 class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __dict__
@@ -50,7 +51,10 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
 
     def in_language(self, language: Language) -> str:
         """Return the text in a language; in English if it has no translation."""
-        return self.en if language is Language.EN else self.zh
+        texts: dict[str, str] = self.__dict__
+        if (text := texts.get(language.value)) is None:
+            text = texts[language.value] = self._formatted(language)
+        return text
 
     @cached_property
     def en(self) -> str:
@@ -60,7 +64,7 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
     @cached_property
     def zh(self) -> str:
         """The text in Chinese."""
-        return self._formatted(Language.ZH)
+        return self._formatted(Language("zh"))
 
     def _formatted(self, language: Language) -> str:
         template, values = self._template(language), self[1]
@@ -75,24 +79,29 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
 
     def _template(self, language: Language) -> str:
         template: str = self[0]
-        return template if language is Language.EN else _chinese().get(template, template)
+        return _catalogue(language).get(template, template)
 
 
 class Text(Message):
-    """A text of a rule or table in both languages; if one is empty, the other is shown."""
+    """A text of a rule or table, in some languages; in others, the English one is shown, or the first."""
 
-    def __new__(cls, en: str = "", zh: str = "") -> Self:
-        """Return the text."""
-        return tuple.__new__(cls, (en, {}, zh))
+    def __new__(cls, en: str = "", **others: str) -> Self:
+        """Return the text. others: those in other languages, by code."""
+        return tuple.__new__(cls, (en, {}, {code: text for code, text in others.items() if text}))
 
     def __bool__(self) -> bool:
         return bool(self[0] or self[2])
 
+    @property
+    def by_language(self) -> Mapping[str, str]:
+        """The texts that it has, by the code of their language."""
+        return {Language.EN.value: self[0], **self[2]}
+
     def _template(self, language: Language) -> str:
         en: str
-        zh: str
-        en, _, zh = self
-        return (en or zh) if language is Language.EN else (zh or en)
+        others: dict[str, str]
+        en, _, others = self
+        return others.get(language.value) or en or next(iter(others.values()), "")
 
 
 class Line(Message):
@@ -119,11 +128,14 @@ class Joined(Message):
 
 
 @cache
-def _chinese() -> Mapping[str, str]:
-    """Return the catalogue, which is read for the first Chinese text."""
+def _catalogue(language: Language) -> Mapping[str, str]:
+    """Return the templates of a language, which are read for its first text; English needs none."""
+    path = CATALOGUES.get(language.value)
+    if path is None:
+        return {}
     from rules.text.yaml_document import SourceError, read  # noqa: PLC0415 - English does not need them
 
-    (document,) = read(CATALOGUE.read_text("utf-8"), CATALOGUE.name)
+    (document,) = read(path.read_text("utf-8"), path.name)
     if isinstance(document, SourceError):
         raise document
     templates: dict[str, str] = document.value

@@ -135,5 +135,5 @@ def policy(number: int) -> Policy:
         ]
     own = loaded(*texts)
     assert not own.errors, own.errors[0]
-    language = Language.ZH if number == 3 else Language.EN
+    language = Language("zh") if number == 3 else Language.EN
     return compile_policy(RuleSet.of([*rules, *own.rules]), language)

@@ -72,11 +72,14 @@ path { stroke: #adb7c2; }
 """
 
 
+# The languages of the documentation, and the suffixes of its pages.
+_SUFFIXES: Final = {Language.EN: "", Language("zh"): ".zh"}
+
+
 def pictures() -> dict[str, str]:
     """Return the files of docs/pictures by their names."""
     made = {}
-    for language in Language:
-        suffix = "" if language is Language.EN else f".{language.value}"
+    for language, suffix in _SUFFIXES.items():
         made[f"where{suffix}.svg"] = _diagram(language)
         made[f"preview{suffix}.svg"] = _recording(PREVIEW, language)
         made[f"matrix{suffix}.svg"] = _run(MATRIX, language)
@@ -86,7 +89,7 @@ def pictures() -> dict[str, str]:
 
 def _words(command: str, language: Language) -> list[str]:
     """Return a command as a reader in a language types it."""
-    return [*shlex.split(command), *([] if language is Language.EN else ["--lang", language.value])]
+    return [*shlex.split(command), *(["--lang", language.value] if _SUFFIXES[language] else [])]
 
 
 def _run(command: str, language: Language) -> str:
@@ -185,20 +188,20 @@ class _Box:
     css: str = "box"
 
 
-_TITLE: Final = Text("Where gpugate stands in a cluster", "gpugate 在集群中的位置")
+_TITLE: Final = Text("Where gpugate stands in a cluster", zh="gpugate 在集群中的位置")
 _BOXES: Final = (
-    _Box(90, 24, 140, 64, (Text("kubectl, GitOps"), Text("controllers", "控制器"))),
-    _Box(330, 24, 140, 64, (Text("API server", "API Server"), Text("stores the pod", "保存 Pod"))),
-    _Box(560, 24, 140, 64, (Text("scheduler", "调度器"), Text("selects a node", "选择节点"))),
+    _Box(90, 24, 140, 64, (Text("kubectl, GitOps"), Text("controllers", zh="控制器"))),
+    _Box(330, 24, 140, 64, (Text("API server", zh="API Server"), Text("stores the pod", zh="保存 Pod"))),
+    _Box(560, 24, 140, 64, (Text("scheduler", zh="调度器"), Text("selects a node", zh="选择节点"))),
     _Box(
         790,
         24,
         180,
         64,
         (
-            Text("node", "节点"),
-            Text("kubelet, device plugin,", "kubelet、设备插件、"),
-            Text("container runtime", "容器运行时"),
+            Text("node", zh="节点"),
+            Text("kubelet, device plugin,", zh="kubelet、设备插件、"),
+            Text("container runtime", zh="容器运行时"),
         ),
     ),
     _Box(
@@ -208,8 +211,8 @@ _BOXES: Final = (
         72,
         (
             Text("gpugate"),
-            Text("completes, allows, warns", "补全、放行、警告"),
-            Text("or denies, with the fix", "或拒绝，并给出修复方法"),
+            Text("completes, allows, warns", zh="补全、放行、警告"),
+            Text("or denies, with the fix", zh="或拒绝，并给出修复方法"),
         ),
         "own",
     ),
@@ -218,7 +221,7 @@ _BOXES: Final = (
         194,
         140,
         72,
-        (Text("rules", "规则"), Text("ConfigMaps"), Text("in kube-public", "位于 kube-public")),
+        (Text("rules", zh="规则"), Text("ConfigMaps"), Text("in kube-public", zh="位于 kube-public")),
     ),
     _Box(
         690,
@@ -226,14 +229,14 @@ _BOXES: Final = (
         380,
         72,
         (
-            Text("nodes", "节点"),
+            Text("nodes", zh="节点"),
             Text(
                 "driver, CUDA and GPU, in labels of GPU Feature",
-                "驱动、CUDA 和 GPU，来自 GPU Feature Discovery",
+                zh="驱动、CUDA 和 GPU，来自 GPU Feature Discovery",
             ),
             Text(
                 "Discovery or of the node agent, or in ResourceSlices",
-                "或节点代理写入的标签，或 ResourceSlice",
+                zh="或节点代理写入的标签，或 ResourceSlice",
             ),
         ),
     ),
@@ -243,10 +246,10 @@ _BOXES: Final = (
         860,
         50,
         (
-            Text("gpugate preview, lint, test, audit", "gpugate preview、lint、test、audit"),
+            Text("gpugate preview, lint, test, audit", zh="gpugate preview、lint、test、audit"),
             Text(
                 "the same code, from files, in CI or against a cluster",
-                "相同的代码：读取文件，用于 CI，或面向集群",
+                zh="相同的代码：读取文件，用于 CI，或面向集群",
             ),
         ),
         "own",
@@ -254,14 +257,14 @@ _BOXES: Final = (
 )
 # Path, label, and the middle of the label; paths end where their heads are.
 _ARROWS: Final = (
-    ("M160 56 H252", Text("a pod", "Pod"), (206, 48)),
+    ("M160 56 H252", Text("a pod", zh="Pod"), (206, 48)),
     ("M400 56 H482", Text(""), (0, 0)),
     ("M630 56 H692", Text(""), (0, 0)),
-    ("M318 88 V186", Text("review", "审查请求"), (280, 134)),
-    ("M342 194 V96", Text("patch or denial", "补丁或拒绝"), (396, 150)),
-    ("M160 230 H222", Text("watch", "监听"), (192, 222)),
-    ("M500 230 H438", Text("watch", "监听"), (469, 222)),
-    ("M790 88 V186", Text("reported", "上报"), (826, 142)),
+    ("M318 88 V186", Text("review", zh="审查请求"), (280, 134)),
+    ("M342 194 V96", Text("patch or denial", zh="补丁或拒绝"), (396, 150)),
+    ("M160 230 H222", Text("watch", zh="监听"), (192, 222)),
+    ("M500 230 H438", Text("watch", zh="监听"), (469, 222)),
+    ("M790 88 V186", Text("reported", zh="上报"), (826, 142)),
 )
 
 

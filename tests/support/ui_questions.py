@@ -6,6 +6,7 @@ from functools import cache
 
 from rules import RuleSet
 from rules.nodes.inventory_document import inventory_of
+from rules.text.i18n import Language
 from rules.text.yaml_document import read
 from webhook.cli.inputs.session import Session
 from webhook.cli.ui.page import Nodes, Page, Question, Rules
@@ -57,4 +58,6 @@ def new_page(nodes: str | None = None) -> Page:
 def asked(pod: str = POD, node_text: str = T4, **others: str) -> Question:
     """Return a question about a pod and nodes as texts."""
     fields = {"pod": pod, "node_text": node_text, "nodes": "text" if node_text else "none"}
+    if "language" in others:
+        others = {**others, "language": Language(others["language"])}
     return Question(**{**fields, **others})  # type: ignore[arg-type]  # a misspelt field fails in a test

@@ -124,7 +124,7 @@ def test_a_value_of_another_type_is_rejected(source: str, message: str) -> None:
 )
 def test_a_wrong_type_is_explained_in_chinese(source: str, message: str) -> None:
     """With the same place and the same correction."""
-    assert message == _error(source, Language.ZH)
+    assert message == _error(source, Language("zh"))
 
 
 @pytest.mark.parametrize(

@@ -109,7 +109,7 @@ def test_a_mistake_is_explained_in_both_languages() -> None:
     with pytest.raises(ExpressionError) as caught:
         Expression("value = 8", VALIDATION_VARIABLES)
 
-    assert "第 7 列：此处不应有 `=`；是否应为 `==`？" == caught.value.text.in_language(Language.ZH)
+    assert "第 7 列：此处不应有 `=`；是否应为 `==`？" == caught.value.text.in_language(Language("zh"))
 
 
 def test_a_text_is_compared_with_a_text() -> None:

@@ -89,7 +89,7 @@ def test_a_denial_names_the_containers_that_are_not_compatible(
     [
         (Language.EN, f"…; {FIX} [rule compatibility]"),
         (
-            Language.ZH,
+            Language("zh"),
             "；建议：改用 CUDA 11.7 或更旧的镜像，或使用支持 CUDA 13.0 及以上的驱动 [规则 compatibility]",
         ),
     ],
@@ -119,7 +119,7 @@ def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule(
             ),
         ),
         (
-            Language.ZH,
+            Language("zh"),
             (
                 "gpugate: 容器 'a'：无法计算规则的条件，因此该规则生效：no such key: 'a.com/x'；"
                 "规则有误：请其维护者修复该表达式 [规则 compatibility]"

@@ -626,7 +626,7 @@ def test_a_condition_reads_whether_the_pod_uses_the_ipc_namespace_of_its_node(
             ),
         ),
         (
-            Language.ZH,
+            Language("zh"),
             (
                 "gpugate: 容器 'main'：无法计算规则的条件，未注入任何内容：no such key: 'app'；"
                 "规则有误：请其维护者修复该表达式 [规则 injection]"

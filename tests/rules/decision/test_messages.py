@@ -32,7 +32,7 @@ FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
             f"set {PATH}",
         ),
         (
-            Language.ZH,
+            Language("zh"),
             f"容器 'main'，{PATH}：当前为 未设置，要求 a.com/x 的数量（卡数）",
             f"请设置 {PATH}",
         ),
@@ -42,7 +42,7 @@ def test_a_violation_has_container_path_found_expected_and_fix(
     language: Language, reason: str, fix: str
 ) -> None:
     """The expected value is followed by the description of the rule."""
-    said = worded(VIOLATION, LIMIT_MISSING, Text("cards", "卡数"), FACTS, None)
+    said = worded(VIOLATION, LIMIT_MISSING, Text("cards", zh="卡数"), FACTS, None)
 
     assert (reason, fix) == (said.reason.in_language(language), said.fix.in_language(language))
 
@@ -76,7 +76,7 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
     ("language", "fix"),
     [
         (Language.EN, "use 32: 8Gi is 32 units of 256Mi"),
-        (Language.ZH, "请使用 32：8Gi 等于 32 个 256Mi"),
+        (Language("zh"), "请使用 32：8Gi 等于 32 个 256Mi"),
     ],
 )
 def test_a_suggested_value_replaces_the_fix(language: Language, fix: str) -> None:
@@ -107,9 +107,9 @@ def test_braces_in_values_of_users_stay_as_they_are() -> None:
 @pytest.mark.parametrize(
     ("text", "language", "words"),
     [
-        (Text("one", "一"), Language.EN, "one"),
-        (Text("one", "一"), Language.ZH, "一"),
-        (Text("one"), Language.ZH, "one"),
+        (Text("one", zh="一"), Language.EN, "one"),
+        (Text("one", zh="一"), Language("zh"), "一"),
+        (Text("one"), Language("zh"), "one"),
         (Text(zh="一"), Language.EN, "一"),
         (Text(), Language.EN, ""),
     ],
@@ -134,7 +134,7 @@ def test_a_missing_language_falls_back_to_the_other(text: Text, language: Langua
             notice("a", Text("two\n  lines"), Text("f")),
             "gpugate: two lines; f [rule a]",
         ),
-        (Language.ZH, notice("a", Text("错"), Text("请改")), "gpugate: 错；请改 [规则 a]"),
+        (Language("zh"), notice("a", Text("错"), Text("请改")), "gpugate: 错；请改 [规则 a]"),
     ],
 )
 def test_a_warning_is_one_line_of_reason_fix_and_rule(language: Language, found: Finding, line: str) -> None:
@@ -143,7 +143,7 @@ def test_a_warning_is_one_line_of_reason_fix_and_rule(language: Language, found:
 
 
 @pytest.mark.parametrize(
-    ("language", "end"), [(Language.EN, "…; fix it [rule a]"), (Language.ZH, "…；fix it [规则 a]")]
+    ("language", "end"), [(Language.EN, "…; fix it [rule a]"), (Language("zh"), "…；fix it [规则 a]")]
 )
 @pytest.mark.parametrize("more", [1, 2, 500])
 def test_a_long_warning_loses_the_end_of_its_reason_only(language: Language, end: str, more: int) -> None:
@@ -202,9 +202,9 @@ def _denied(rule: str, reason: str, fix: str = "", table: str = "") -> Finding:
                 "  2. bad [rule b]"
             ),
         ),
-        (Language.ZH, [_denied("a", "错", "请改")], "gpugate 拒绝该 Pod：错；请改 [规则 a]"),
+        (Language("zh"), [_denied("a", "错", "请改")], "gpugate 拒绝该 Pod：错；请改 [规则 a]"),
         (
-            Language.ZH,
+            Language("zh"),
             [_denied("a", "错"), _denied("b", "错")],
             "gpugate 拒绝该 Pod，共 2 处违规：1. 错 [规则 a]\n  2. 错 [规则 b]",
         ),

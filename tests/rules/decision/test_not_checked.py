@@ -301,7 +301,7 @@ def test_the_reasons_are_in_chinese_too() -> None:
     found = decide(Snapshot(RULE, EMPTY), request(pod(container({"acme.com/npu": 1}))))
 
     assert ["没有针对资源 acme.com/npu 的已启用规则"] == [
-        each.reason.in_language(Language.ZH) for each in found.not_checked
+        each.reason.in_language(Language("zh")) for each in found.not_checked
     ]
 
 

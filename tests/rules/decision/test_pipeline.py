@@ -554,7 +554,7 @@ def test_a_denial_has_the_violations_that_deny_and_warnings_those_that_warn() ->
     ("language", "end"),
     [
         (Language.EN, f"…; remove {{}} [rule cf-crl-group-{'x' * 30}]"),
-        (Language.ZH, f"…；请删除 {{}} [规则 cf-crl-group-{'x' * 30}]"),
+        (Language("zh"), f"…；请删除 {{}} [规则 cf-crl-group-{'x' * 30}]"),
     ],
 )
 def test_a_long_warning_keeps_its_fix_and_its_rule(language: Language, end: str) -> None:

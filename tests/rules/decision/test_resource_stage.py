@@ -423,7 +423,7 @@ VALIDATIONS = [
             "",
         ),
         (
-            Language.ZH,
+            Language("zh"),
             f"容器 'main'，{LIMITS}：当前为 150，要求 不超过 100，或为 100 的整数倍（核心数）",
             "",
         ),
@@ -477,7 +477,7 @@ def test_a_pod_that_a_scheduler_has_bound_names_no_node() -> None:
     assert [] == refused_at(decision(rules, document))
 
 
-@pytest.mark.parametrize(("language", "fix"), [(Language.EN, "remove {it}"), (Language.ZH, "请删除 {it}")])
+@pytest.mark.parametrize(("language", "fix"), [(Language.EN, "remove {it}"), (Language("zh"), "请删除 {it}")])
 def test_a_violated_validation_has_the_fix_of_the_rule(language: Language, fix: str) -> None:
     """As it is written, in the language of the cluster."""
     validation = {"expression": "value < 5", "fixEn": "remove {it}", "fixZh": "请删除 {it}"}
@@ -543,7 +543,7 @@ def test_a_validation_may_name_the_fields_of_the_container(expression: str) -> N
             "change PERCENT, or remove it",
         ),
         (
-            Language.ZH,
+            Language("zh"),
             "容器 'main'，spec.containers[0].env[1].value：当前为 PERCENT=150，要求 不大于申请量",
             "请修改或删除 PERCENT",
         ),
@@ -597,7 +597,7 @@ NOT_EVALUATED = [
             "the rule is at fault: ask its owner to fix the expression",
         ),
         (
-            Language.ZH,
+            Language("zh"),
             f"容器 'main'，{LIMITS}：当前为 3，要求 可以计算表达式 {{}} 的值，但：{{}}",
             "规则有误：请其维护者修复该表达式",
         ),
@@ -629,7 +629,7 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
             ),
         ),
         (
-            Language.ZH,
+            Language("zh"),
             (
                 "gpugate: 容器 'main'：无法对 vendor.com/device 计算表达式 {}，已跳过：{}；"
                 "规则有误：请其维护者修复该表达式 [规则 cf-crl-group-device]"

@@ -182,7 +182,7 @@ def test_what_is_counted_shares_one_limit() -> None:
 def test_the_limit_is_explained_in_chinese() -> None:
     """As in English."""
     content = body(spec(containers=containers(CONTAINER.most)))
-    response = json.loads(builtin_handler(Language.ZH).answer("validate", content))["response"]
+    response = json.loads(builtin_handler(Language("zh")).answer("validate", content))["response"]
 
     assert "Pod 过大，无法检查：1,000 个" in response["status"]["message"].replace(
         f"{CONTAINER.most:,}", "1,000"

@@ -59,7 +59,7 @@ def test_the_messages_say_what_to_write() -> None:
         == message(compute)
     )
     assert '驱动 570.26 对应 CUDA 12.8，而不是 13.0；请改为 "12.8"，或更正驱动版本' == message(
-        driver, Language.ZH
+        driver, Language("zh")
     )
 
 

@@ -140,7 +140,7 @@ def test_a_compatibility_rule_has_a_sharing_policy() -> None:
             product=(),
         ),
     )
-    assert (Text("shares", "共享"), True, ("nvidia.com/gpu",)) == (
+    assert (Text("shares", zh="共享"), True, ("nvidia.com/gpu",)) == (
         rule.description,
         rule.enabled,
         rule.match.resources,

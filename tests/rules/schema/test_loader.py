@@ -129,7 +129,7 @@ data:
         RequestsPolicy.FROM_LIMITS,
         "nvidia",
         Action.WARN,
-        Text("GPU vcore count", "GPU 虚拟核心数"),
+        Text("GPU vcore count", zh="GPU 虚拟核心数"),
         True,
         "0.yaml:1:1",
     ) == (
@@ -149,7 +149,7 @@ data:
     assert [True, True, False] == [
         bool(rule.excludes.find(name)) for name in ("nvidia.com/gpu", "nvidia.com/mig-1g.5gb", "amd.com/gpu")
     ]
-    assert ("value <= 100", Text("up to 100", "最多 100")) == (
+    assert ("value <= 100", Text("up to 100", zh="最多 100")) == (
         validation.expression.source,
         validation.message,
     )
@@ -231,7 +231,7 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
     (first, second), inject = rule.inject.env, rule.inject
 
     assert [] == [str(error) for error in read.errors]
-    assert ("flags", True, True, InjectionAction.DRYRUN, Text("flags", "标志")) == (
+    assert ("flags", True, True, InjectionAction.DRYRUN, Text("flags", zh="标志")) == (
         rule.name,
         rule.enabled,
         rule.override,

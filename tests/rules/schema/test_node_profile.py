@@ -45,7 +45,7 @@ def test_a_profile_says_where_its_nodes_are_and_what_they_offer() -> None:
     """All keys."""
     rule = profile(written("NodeProfile", VALID))
 
-    assert ("rule", Text("H100", "H100 节点"), True) == (rule.name, rule.description, rule.enabled)
+    assert ("rule", Text("H100", zh="H100 节点"), True) == (rule.name, rule.description, rule.enabled)
     assert (("karpenter.sh/nodepool", "gpu-h100"),) == rule.match
     assert (
         ("karpenter.sh/nodepool", "gpu-h100"),
@@ -115,7 +115,7 @@ def test_labels_that_karpenter_sets_itself_are_errors_in_both_languages(key: str
     (error,) = load_rules([("p", node_profile(labelsAtCreation=labels))]).errors
 
     assert f"{key}{RESTRICTED}" == error.message
-    assert f"不能使用 {key}：Karpenter 会忽略" in error.line(Language.ZH)
+    assert f"不能使用 {key}：Karpenter 会忽略" in error.line(Language("zh"))
 
 
 @pytest.mark.parametrize(
@@ -132,4 +132,4 @@ def test_a_profile_has_at_most_a_hundred_entries_of_a_kind(keys: dict[str, Any])
     (error,) = load_rules([("p", node_profile(**keys))]).errors
 
     assert "should have at most 100 items" in error.message
-    assert error.line(Language.ZH).endswith("要求最多 100 项")
+    assert error.line(Language("zh")).endswith("要求最多 100 项")

@@ -23,6 +23,6 @@ def test_the_first_step_past_a_budget_is_an_error_that_names_the_bound() -> None
     with pytest.raises(OverBudgetError, match="more than 150,000 steps") as found:
         budget.spend(MOST_STEPS + 1)
 
-    assert "超过 150,000 步" in found.value.text.in_language(Language.ZH)
+    assert "超过 150,000 步" in found.value.text.in_language(Language("zh"))
     with pytest.raises(OverBudgetError):
         budget.spend(0)

@@ -1,4 +1,4 @@
-"""Tests of messages, and of their Chinese catalogue against the templates in the code."""
+"""Tests of messages, and of their catalogues against the templates in the code."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ from pathlib import Path
 from string import Formatter
 from typing import Final
 
+import pytest
 import yaml
 from jinja2 import Environment, nodes
 
-from rules.text.i18n import CATALOGUE, Joined, Language, Line, Message, Text
+from rules.text.i18n import CATALOGUES, Joined, Language, Line, Message, Text
 
 _ROOT: Final = Path(__file__).parents[3]
 _SOURCES: Final = [
@@ -47,10 +48,11 @@ def _templates() -> set[str]:
     return {template for template in (*constants, *_in_pages()) if isinstance(template, str)}
 
 
-@cache
-def _catalogue() -> dict[str, str]:
-    catalogue: dict[str, str] = yaml.safe_load(CATALOGUE.read_text("utf-8"))
-    return catalogue
+@pytest.fixture(params=CATALOGUES)
+def catalogue(request: pytest.FixtureRequest) -> dict[str, str]:
+    """Return the catalogue of each language."""
+    translated: dict[str, str] = yaml.safe_load(CATALOGUES[request.param].read_text("utf-8"))
+    return translated
 
 
 def _has_words(template: str) -> bool:
@@ -73,17 +75,16 @@ def test_each_template_is_a_literal() -> None:
     assert [] == others
 
 
-def test_each_template_with_words_has_a_translation() -> None:
-    assert set() == {template for template in _templates() if _has_words(template)} - _catalogue().keys()
+def test_each_template_with_words_has_a_translation(catalogue: dict[str, str]) -> None:
+    assert set() == {template for template in _templates() if _has_words(template)} - catalogue.keys()
 
 
-def test_the_catalogue_has_no_other_templates() -> None:
-    assert set() == _catalogue().keys() - _templates()
+def test_a_catalogue_has_no_other_templates(catalogue: dict[str, str]) -> None:
+    assert set() == catalogue.keys() - _templates()
 
 
-def test_a_translation_has_the_fields_of_its_template() -> None:
-    catalogue = _catalogue().items()
-    assert [] == [english for english, chinese in catalogue if _fields(english) != _fields(chinese)]
+def test_a_translation_has_the_fields_of_its_template(catalogue: dict[str, str]) -> None:
+    assert [] == [text for text, translated in catalogue.items() if _fields(text) != _fields(translated)]
 
 
 def test_the_code_has_no_chinese() -> None:
@@ -99,7 +100,18 @@ def test_a_message_has_a_text_in_each_language() -> None:
     message = Message("DeviceClass {name} is not known", name="gpu")
 
     assert ("DeviceClass gpu is not known", "未知的 DeviceClass gpu") == (message.en, message.zh)
-    assert [message.en, message.zh] == [message.in_language(language) for language in Language]
+    assert [message.en, message.zh] == [message.in_language(Language(code)) for code in ("en", "zh")]
+
+
+def test_the_languages_are_english_and_those_of_the_catalogues() -> None:
+    assert ["en", *CATALOGUES] == list(Language)
+
+
+def test_a_text_in_one_language_is_the_same_in_all() -> None:
+    """One in several is in its own, and otherwise English."""
+    assert [{"un"}, {"eins"}] == [
+        {text.in_language(language) for language in Language} for text in (Text("un"), Text(de="eins"))
+    ]
 
 
 def test_a_message_without_translation_is_english() -> None:

@@ -231,8 +231,8 @@ def test_lint_warnings_are_warnings_of_the_response() -> None:
 
 def test_the_answer_on_a_rule_is_in_the_language_of_the_server() -> None:
     """The denial with its errors, and the warnings."""
-    denied = answer(builtin_handler(Language.ZH), resource_rule(limits="optinal"))
-    warned = answer(builtin_handler(Language.ZH), resource_rule(name="cf-crl-other"))
+    denied = answer(builtin_handler(Language("zh")), resource_rule(limits="optinal"))
+    warned = answer(builtin_handler(Language("zh")), resource_rule(name="cf-crl-other"))
 
     assert denied["status"]["message"].startswith(
         "gpugate 拒绝该 ConfigMap：data.limits: 要求 disabled、required、optional 之一，当前为 'optinal'"

@@ -174,7 +174,7 @@ def test_invisible_mig_instances_are_no_problem() -> None:
 
 def test_a_diagnosis_without_errors_is_a_sentence() -> None:
     """Problem and remedy."""
-    problem = Diagnosis(Text("it rains", "下雨了"), Text("go in", "进去"))
+    problem = Diagnosis(Text("it rains", zh="下雨了"), Text("go in", zh="进去"))
 
     assert ["it rains; go in", "下雨了；进去"] == [problem.line(each) for each in Language]
 

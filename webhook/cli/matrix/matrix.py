@@ -162,7 +162,7 @@ def gpu_table() -> Table:
     for compute in sorted(rows):
         capabilities = NodeCapabilities(compute_capability=compute)
         cells = tuple(check_on_node(SharingPolicy(), needs, capabilities) for needs in requirements)
-        about = Text(*(_products(rows[compute], language) for language in Language))
+        about = Text(**{language: _products(rows[compute], language) for language in Language})
         columns.append(Column({"compute": str(compute)}, cells, about))
     title = Message("CUDA runtimes on compute capabilities")
     return Table(title, _runtimes(), tuple(columns))
@@ -178,7 +178,9 @@ def footnotes(tables: Iterable[Table]) -> Footnotes:
     by_result: dict[CheckResult, Footnote] = {}
     # There are more letters than different reasons.
     for letter, findings in zip(ascii_letters, similar.values(), strict=False):
-        reason = Text(*(_merged([f.reason.in_language(language) for f in findings]) for language in Language))
+        reason = Text(
+            **{language: _merged([f.reason.in_language(language) for f in findings]) for language in Language}
+        )
         by_result |= dict.fromkeys(findings, Footnote(letter, reason, _error(findings[0])))
     return by_result
 

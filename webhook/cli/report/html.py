@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 _TEMPLATES: Final = Path(__file__).with_name("templates")
 # Rows of a table; a browser shows some thousand at once.
 _MOST_ROWS: Final = 2000
-_LANG: Final = {Language.EN: "en", Language.ZH: "zh-Hans"}
+# The tag of a language whose code does not say its script.
+_TAGS: Final = {"zh": "zh-Hans"}
 
 
 class _Row(NamedTuple):
@@ -117,7 +118,7 @@ def _templates(language: Language) -> Environment:
         "_": Message,
         "heading": partial(heading, language=language),
         "value": partial(value, language=language),
-        "lang": _LANG[language],
+        "lang": _TAGS.get(language, language),
         "most_rows": _MOST_ROWS,
     }
     return environment

@@ -132,7 +132,7 @@ class _Reader:
             tuple(test.rules),
             tuple(test.enable),
             tuple(test.disable),
-            Language(test.lang),
+            test.lang,
             tuple(case for case in cases if case),
         )
 

@@ -9,7 +9,8 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rules.schema.errors import describe, suggestion
 from rules.schema.exemption import instant
-from rules.schema.field_types import NonEmpty, RuleDocument
+from rules.schema.field_types import WORD, NonEmpty, RuleDocument
+from rules.text.i18n import Language
 
 KIND: Final = "RuleTest"
 # Keys of the metadata that the short form of a pod can contain, besides `metadata`; all others are its spec.
@@ -163,6 +164,6 @@ class RuleTestDocument(RuleDocument):
     )
     enable: list[NonEmpty] = Field([], description="names or globs of rules to enable")
     disable: list[NonEmpty] = Field([], description="names or globs of rules to disable")
-    lang: Literal["en", "zh"] = Field("en", description="the language of messages")
+    lang: Annotated[Language, WORD] = Field(Language.EN, description="the language of messages")
     nodes: Nodes = Field([], description="for all cases")
     cases: Annotated[list[CaseDocument], AfterValidator(_some)] = Field(description="at least one")

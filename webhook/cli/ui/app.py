@@ -19,6 +19,7 @@ import flask
 import msgspec
 from werkzeug.exceptions import HTTPException
 
+from rules.text.i18n import Language
 from rules.text.yaml_document import SourceError
 from webhook.cli.ui.cases import CaseError, examples, read_case, write_case, write_test
 from webhook.cli.ui.evaluation import evaluate
@@ -152,9 +153,10 @@ def _settings(page: Page) -> dict[str, Any]:
         "nodeText": page.node_text,
         "namespace": page.namespace,
         "language": page.language.value,
+        "languages": list(Language),
         "examples": [
             {
-                "title": {"en": example.title.en, "zh": example.title.zh or example.title.en},
+                "title": {language: example.title.text.in_language(language) for language in Language},
                 "pod": example.pod,
                 "nodes": example.nodes,
                 "namespace": example.namespace,

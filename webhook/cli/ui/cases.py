@@ -97,7 +97,7 @@ def write_case(page: Page, question: Question) -> str:
 def _node_text(page: Page, question: Question) -> str:
     if question.nodes == GIVEN and page.nodes:
         if page.nodes.text is None:
-            raise CaseError(_NO_NODES_OF_CLUSTER.in_language(question.lang))
+            raise CaseError(_NO_NODES_OF_CLUSTER.in_language(question.language))
         return page.nodes.text
     return question.node_text if question.nodes == "text" else ""
 
@@ -108,7 +108,7 @@ def write_test(page: Page, question: Question) -> str:
     The test passes. Raises SourceError for errors in the texts, and CaseError if a test cannot express the
     cases.
     """
-    language, rules, policy = question.lang, page.rules_of(question), page.policy(question)
+    language, rules, policy = question.language, page.rules_of(question), page.policy(question)
     if not rules.paths:
         raise CaseError(_NO_RULES_OF_CLUSTER.in_language(language))
     nodes = [*_nodes(documents_in(_node_text(page, question), NODE_TEXT))]
@@ -182,7 +182,7 @@ def _nodes(documents: list[Document]) -> Iterator[Mapping[str, Any]]:
 def _failures(text: str, page: Page, question: Question) -> Iterator[str]:
     """Yield why a rule test does not pass."""
     tests, errors = read_tests(text, RULE_TEST, lambda _: [])
-    yield from (error.line(question.lang) for error in errors)
+    yield from (error.line(question.language) for error in errors)
     policy = page.policy(question)
     for case in (case for test in tests for case in test.cases):
         try:

@@ -45,7 +45,7 @@ def evaluate(page: Page, question: Question) -> Json:
         inventory = page.inventory(question)
     except SourceError as error:
         return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
-    policy, language = page.policy(question), question.lang
+    policy, language = page.policy(question), question.language
     documents: list[Document] = []
     for entry in read(question.pod, POD_TEXT):
         if isinstance(entry, SourceError):
@@ -101,7 +101,7 @@ class _Result:
     ) -> None:
         self._page, self._question, self._snapshot, self._own_quotas = page, question, snapshot, quotas
         self._explanation, self._request = explanation, request
-        self._language: Language = question.lang
+        self._language: Language = question.language
 
     def facts(self, document: Document, place: Path) -> Json:
         """Return the result as JSON, with lines of the document. place: path of the object in it."""

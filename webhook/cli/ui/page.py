@@ -47,13 +47,8 @@ class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     nodes: Literal["text", "given", "none"] = "none"
     node_text: str = msgspec.field(default="", name="nodeText")
     namespace: str = "default"
-    language: Literal["en", "zh"] = "en"
+    language: Language = Language.EN
     sharing: Literal["physical", "virtual"] = "physical"
-
-    @property
-    def lang(self) -> Language:
-        """The language of messages."""
-        return Language(self.language)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +90,10 @@ class Page:
 
     def policy(self, question: Question) -> Policy:
         """Return the policy of the chosen rules in the language of the question."""
-        key = (question.rules, question.lang)
+        key = (question.rules, question.language)
         if key not in self._policies:
             rules = self.rules_of(question).rules
-            self._policies[key] = compile_policy(rules, question.lang, self.workloads)
+            self._policies[key] = compile_policy(rules, question.language, self.workloads)
         return self._policies[key]
 
     def inventory(self, question: Question) -> Inventory:

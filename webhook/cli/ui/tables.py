@@ -44,7 +44,7 @@ def matrix(page: Page, question: Question) -> dict[str, Any]:
         )
     else:
         tables = [driver_table(policy), gpu_table()]
-    language = question.lang
+    language = question.language
     legend = {
         level.name.lower(): {"mark": label.mark, "text": label.text.in_language(language)}
         for level, label in LEVEL_LABELS.items()

@@ -66,7 +66,7 @@ def test_an_amd64_image_is_incompatible_with_an_arm64_node_and_the_result_names_
 
     assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
     assert "the image is for linux/amd64, the node for linux/arm64" == found.reason.en
-    assert "镜像的平台为 linux/amd64，节点的平台为 linux/arm64" == found.reason.in_language(Language.ZH)
+    assert "镜像的平台为 linux/amd64，节点的平台为 linux/arm64" == found.reason.in_language(Language("zh"))
     assert "use an image for linux/arm64, or nodes with amd64" == found.remedy.en
     assert "row team-images of the image catalogue names the platforms of the image" == found.origin.en
 

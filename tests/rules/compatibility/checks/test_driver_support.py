@@ -65,7 +65,7 @@ def test_a_v100_under_driver_595_is_incompatible_and_the_result_says_which_drive
     )
     assert "downgrade the node's driver to R580, or use a newer GPU" == found.remedy.en
     assert "驱动分支 595 不支持 V100（Volta）：R580 是最后一个支持它的分支" == found.reason.in_language(
-        Language.ZH
+        Language("zh")
     )
 
 

@@ -33,7 +33,7 @@ from tests.support.node_builders import (
 )
 
 LABEL = "nvidia.com/gpu.memory"
-NEEDS_40 = GpuRequirements(memory=MemoryRequirement(40960, Text("a test", "测试")))
+NEEDS_40 = GpuRequirements(memory=MemoryRequirement(40960, Text("a test", zh="测试")))
 
 
 def check(
@@ -61,7 +61,7 @@ def test_a_gpu_with_less_memory_is_incompatible_and_the_result_says_how_much_it_
 
     assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
     assert "GPU memory 24564Mi, below 40Gi" == found.reason.en
-    assert "显存 24564Mi，低于 40Gi" == found.reason.in_language(Language.ZH)
+    assert "显存 24564Mi，低于 40Gi" == found.reason.in_language(Language("zh"))
     assert "use a GPU with 40Gi of memory or more" == found.remedy.en
     assert "a test asks for 40Gi" == found.origin.en
 

@@ -148,7 +148,7 @@ def test_gpus_are_listed_by_architecture_and_unverified_ones_are_marked() -> Non
     assert (
         Text(
             "Ampere: A30, A30X, A100, A100X, A800 (unverified)",
-            "Ampere: A30, A30X, A100, A100X, A800 (未证实)",
+            zh="Ampere: A30, A30X, A100, A100X, A800 (未证实)",
         )
         == about
     )
@@ -190,7 +190,7 @@ def test_nodes_with_equal_facts_and_results_share_a_column() -> None:
         "compute": "8.0",
         "nodes": 2,
     } == column.facts
-    assert ("driver CUDA 12.4", "驱动 CUDA 12.4") == (other.name(Language.EN), other.name(Language.ZH))
+    assert ("driver CUDA 12.4", "驱动 CUDA 12.4") == (other.name(Language.EN), other.name(Language("zh")))
 
 
 def test_nodes_without_gpu_labels_have_no_table() -> None:
@@ -212,7 +212,7 @@ def test_each_reason_is_one_footnote_with_a_range_of_versions() -> None:
         Text(
             "the driver has CUDA 12.2, below 12.3–12.9, which NVIDIA supports with limits "
             "(no newer features, no PTX)",
-            "驱动为 CUDA 12.2，低于 12.3–12.9，NVIDIA 有限支持（不含新特性与 PTX）",
+            zh="驱动为 CUDA 12.2，低于 12.3–12.9，NVIDIA 有限支持（不含新特性与 PTX）",
         )
         == second.reason
     )

@@ -17,7 +17,7 @@ from webhook.cli.whatif.compare import ClusterState, Impact, WorkloadChange, Wor
 
 POOL = "example.com/pool"
 KARPENTER = "karpenter.sh/nodepool"
-CHANGE = Change(Text("a change", "一项变更"))
+CHANGE = Change(Text("a change", zh="一项变更"))
 NAMES = ("a", "b")
 
 

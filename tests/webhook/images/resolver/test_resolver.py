@@ -69,7 +69,7 @@ class FakeReader:
     def _answer(self, method: str, image: Image) -> Future[InspectedImage]:
         self.asked.append(f"{method} {image.canonical}")
         future: Future[InspectedImage] = Future()
-        found = self.images.get(image.canonical, ImageError(Reason.NOT_FOUND, Text("no such image", "")))
+        found = self.images.get(image.canonical, ImageError(Reason.NOT_FOUND, Text("no such image")))
         if isinstance(found, Exception):
             future.set_exception(found)
         else:
@@ -232,7 +232,7 @@ def test_an_image_that_cannot_be_read_is_counted_logged_and_tried_later(
 ) -> None:
     """With the reason as a word; the gate decides as before."""
     world = World()
-    world.reader.images[APP] = ImageError(reason, Text("registry.example.com: why", ""))
+    world.reader.images[APP] = ImageError(reason, Text("registry.example.com: why"))
     before = fetches(reason)
     world.steps()
     (line,) = [each.getMessage() for each in caplog.records if "not read" in each.getMessage()]
@@ -252,7 +252,7 @@ def test_a_tag_that_cannot_be_checked_keeps_its_facts() -> None:
     """The registry is down a day later."""
     world = World()
     world.steps()
-    world.reader.images[APP] = ImageError(Reason.UNAVAILABLE, Text("down", ""))
+    world.reader.images[APP] = ImageError(Reason.UNAVAILABLE, Text("down"))
     world.steps(DAY)
 
     assert "12.4" == str(world.catalog().find(APP).cuda)
@@ -364,7 +364,7 @@ def test_images_that_always_fail_are_asked_for_less_and_less(reason: Reason) -> 
     """50 images of one registry in a day, with pods that come and go: fewer than 20 requests for each."""
     images = [f"registry.example.com/x:{each}" for each in range(50)]
     world = World()
-    world.reader.images = dict.fromkeys(images, ImageError(reason, Text("why", ""), 5.0))
+    world.reader.images = dict.fromkeys(images, ImageError(reason, Text("why"), 5.0))
     for minute in range(24 * 60):
         world.now = 60.0 * minute
         world.pods(*images)

@@ -178,6 +178,8 @@ function listen() {
 async function start() {
   await loadWords();
   settings = await (await fetch("/api/session")).json();
+  const nameOf = (code) => new Intl.DisplayNames([code], { type: "language" }).of(code);
+  fill(choices.language, settings.languages.map((code) => [code, nameOf(code)]));
   choices.language.value = settings.language;
   setLanguage(settings.language);
   fillChoices();

@@ -1,4 +1,4 @@
-// The words of the page, in English and Chinese.
+// The words of the page; English ones where a language has none.
 
 let known = {};
 let language = "en";
@@ -11,14 +11,14 @@ export const currentLanguage = () => language;
 
 // Returns a text of words.json with {names} replaced.
 export function say(key, facts = {}) {
-  const text = known[key]?.[language] ?? key;
+  const text = known[key]?.[language] ?? known[key]?.en ?? key;
   return text.replace(/\{(\w+)\}/g, (_, name) => facts[name] ?? "");
 }
 
 // Shows the page in a language.
 export function setLanguage(chosen) {
   language = chosen;
-  document.documentElement.lang = chosen === "zh" ? "zh-CN" : "en";
+  document.documentElement.lang = chosen === "zh" ? "zh-CN" : chosen;
   for (const each of document.querySelectorAll("[data-text]")) each.textContent = say(each.dataset.text);
   for (const each of document.querySelectorAll("[data-label]")) {
     each.setAttribute("aria-label", say(each.dataset.label));
