@@ -1,4 +1,4 @@
-"""What a node's container runtime does with NVIDIA_REQUIRE_* and an image's compatibility libraries.
+"""Container runtimes: whether they evaluate NVIDIA_REQUIRE_* and load an image's compatibility libraries.
 
 Source: `facts/runtime_modes.yaml`.
 """
@@ -14,7 +14,7 @@ from rules.text.i18n import Message
 
 
 class RuntimeMode(Enum):
-    """How NVIDIA's Container Toolkit, or what takes its place, prepares containers.
+    """How NVIDIA's Container Toolkit, or its replacement, prepares containers.
 
     LEGACY evaluates NVIDIA_REQUIRE_*, and starts no container whose expressions are unsatisfied. CDI (also
     jit-cdi, CDI of containerd or CRI-O, DRA, and GKE's own plugin) evaluates nothing.
@@ -26,22 +26,18 @@ class RuntimeMode(Enum):
 
 
 class ContainerRuntime(NamedTuple):
-    """The container runtime of a node.
-
-    loads_compat: whether it makes programs load the compatibility libraries of an image whose major version
-    is above the driver's; None if that is unknown. toolkit: version of NVIDIA Container Toolkit, such as
-    (1, 17, 8); empty if unknown. source: where this is from; empty if nothing is known.
-    """
+    """The container runtime of a node."""
 
     mode: RuntimeMode = RuntimeMode.UNKNOWN
+    # Programs load an image's compatibility libraries of a major version above the driver's; None: unknown.
     loads_compat: bool | None = None
-    toolkit: tuple[int, ...] = ()
-    source: Message = Message()
+    toolkit: tuple[int, ...] = ()  # version of NVIDIA Container Toolkit, such as (1, 17, 8); empty: unknown
+    source: Message = Message()  # of these facts; empty: nothing is known
 
     def in_mode(self, mode: RuntimeMode, source: Message) -> ContainerRuntime:
-        """Return this runtime in a mode that something else sets: a pod's RuntimeClass, or a rule.
+        """Return this runtime in a mode that a pod's RuntimeClass or a rule sets.
 
-        How the node loads compatibility libraries is known of its own mode only.
+        Whether compatibility libraries are loaded is known for the node's own mode only.
         """
         loads = self.loads_compat if self.mode is mode else None
         return ContainerRuntime(mode, loads, self.toolkit, source)
@@ -56,5 +52,5 @@ def _modes_of_classes() -> dict[str, RuntimeMode]:
 
 
 def mode_of_class(name: str) -> RuntimeMode | None:
-    """Return the mode that a RuntimeClass sets; None if it sets none, or that is unknown."""
+    """Return the mode that a RuntimeClass sets; None if it sets none or is unknown."""
     return _modes_of_classes().get(name)

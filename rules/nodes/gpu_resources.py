@@ -12,42 +12,38 @@ from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob
 
-# Sets of names of resources that are remembered, and characters in one: a cluster has some dozen of them.
+# Cached sets of names of resources, and maximum characters of one; a cluster has some dozen.
 _REMEMBERED: Final = 1024
 _LONGEST: Final = 1024
 
 
 class GpuResource(NamedTuple):
-    """What a resource stands for. units: how many make one device, 0 if it is no number of devices.
+    """The accelerator that a resource stands for."""
 
-    vendor: its name. slices: it is one profile of MIG devices. shares: the resource that nodes offer in its
-    place, if only a scheduler knows it; otherwise empty.
-    """
-
-    vendor: str
-    units: int
-    slices: bool
-    shares: str = ""
+    vendor: str  # its name
+    units: int  # of the resource in one device; 0: the amount is not a number of devices
+    slices: bool  # it is one profile of MIG devices
+    shares: str = ""  # the resource that nodes offer instead, if only a scheduler knows this one
 
 
 class GpuResources(NamedTuple):
-    """The accelerators among names of resources. vendors: theirs. slices: how many are profiles of MIG."""
+    """The accelerators among names of resources."""
 
     resources: tuple[tuple[str, GpuResource], ...]
     vendors: frozenset[str]
-    slices: int
+    slices: int  # number of MIG profiles
 
 
 class RequestedGpus(NamedTuple):
-    """How many devices a container requests. name: the resource. units: as in GpuResource."""
+    """The devices that a container requests."""
 
-    name: str
-    devices: int
-    units: int
+    name: str  # of the resource
+    devices: int  # their number
+    units: int  # as in GpuResource
 
 
 def gpu_resource(name: str) -> GpuResource | None:
-    """Return what a resource stands for, or None if it is no accelerator."""
+    """Return the accelerator that a resource stands for, or None."""
     return next((resource for pattern, resource in _table() if pattern.fullmatch(name)), None)
 
 
@@ -63,14 +59,15 @@ def vendor_of_image(accelerator: str) -> str | None:
 
 
 def is_network_device(name: str) -> bool:
-    """Return whether a resource stands for a network device, of which nothing is to be checked."""
+    """Return whether a resource stands for a network device, which is not checked."""
     return any(pattern.fullmatch(name) for pattern in _networks())
 
 
 def requested_gpus(container: Container) -> RequestedGpus | None:
-    """Return the devices that a container requests; None if it is unknown how many, or none.
+    """Return the devices that a container requests; None if there are none, or their number is unknown.
 
-    A share of a device is one. Two resources may be two views of the same devices: their number is unknown.
+    A share of a device counts as one device. The number is unknown if two resources are requested, which may
+    stand for the same devices.
     """
     requested: RequestedGpus | None = None
     for name, resource in gpu_resources(container.names).resources:
@@ -99,7 +96,7 @@ gpu_resources: Final = bounded_cache(_gpu_resources, _REMEMBERED, _is_short)
 
 
 def _count(quantity: object, units: int) -> int | None:
-    """Return the number of devices; None if the quantity is none, which the resource's own rule reports."""
+    """Return the number of devices; None if the quantity is invalid, which the resource's rule reports."""
     try:
         number = parse_quantity(quantity)
     except QuantityError:

@@ -35,29 +35,30 @@ from rules.nodes.node_row import (
     recovering_resources,
 )
 
-# The resources of a node, indexed together with its labels under a key that no label can have.
+# Keys of facts that are indexed together with labels; no label can have such a key.
+# The resources that a node offers now.
 _RESOURCES: Final = "//resources"
-# The resources that a node does not offer now, but may offer again, likewise: it is not ready or cordoned, or
-# its device plugin is being replaced, as in an upgrade of the driver. ANY: which resources is unknown.
+# The resources that a node may offer again: it is not ready or cordoned, or its device plugin is being
+# replaced, as in an upgrade of the driver. ANY: the resources are unknown.
 _RECOVERING: Final = "//recovering"
-# How many of a resource a node has now, and how many it may have when it is ready again, likewise: a key for
-# each resource that stands for GPUs. Amounts of other resources, and of devices of DRA, are unknown.
+# The amounts of a resource now, and after recovery: a key for each resource that stands for GPUs. Amounts of
+# other resources, and of devices of DRA, are unknown.
 _AMOUNT: Final = "//amount/"
 _LATER: Final = "//later/"
-# That a node takes no pods now, likewise.
+# The node takes no pods now.
 _NOT_READY: Final = "//not-ready"
-# What the GPUs of a node report as devices of DRA, likewise; a node without such GPUs has none.
+# The facts that GPUs report as devices of DRA; absent without such GPUs.
 _DEVICES: Final = "//devices"
-# Its container runtime, as far as labels of the node agent do not tell it, likewise; unknown: no such fact.
+# The container runtime, unless labels of the node agent report it; absent if unknown.
 _RUNTIME: Final = "//runtime"
-# That labels of its driver are those of some minutes ago, likewise.
+# The labels of the driver are from some minutes ago.
 _FORMER_DRIVER: Final = "//former-driver"
 # The facts besides labels that the capabilities of a node depend on.
 _CAPABILITIES: Final = (_DEVICES, _RUNTIME, _FORMER_DRIVER)
-# What a Node says of itself; only nodes that are read together share it.
+# The state of a node; not indexed, but shared by nodes that are read together.
 _STATE: Final = "//state"
 _NO_DEVICES: Final = NodeDevices()
-# The taints of a node that keep pods away, likewise; a node without any has none.
+# The taints that keep pods away; absent without any.
 _TAINTS: Final = "//taints"
 INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
@@ -65,20 +66,24 @@ _DEFAULT: Final = LabelNames()
 
 @dataclass(frozen=True, slots=True)
 class NodeClass:
-    """Nodes with the same capabilities. members: their bit set."""
+    """Nodes with the same capabilities."""
 
     capabilities: NodeCapabilities
-    members: int
+    members: int  # as a bit set
 
 
 class Inventory:
     """The nodes of a cluster, immutable; a change returns a new inventory that shares the unchanged parts.
 
-    Empty at first; `inventory_document.inventory_of` makes one of a document. everything: the set of all
-    nodes. labels: the index of their labels. What a label means is a parameter of queries (LabelNames),
-    because rules change independently of nodes. declared: the nodes that an autoscaler may add, as far as
-    the cluster tells. dra: devices and claims. operator: the settings of GPU Operator. source: the files
-    that the nodes are from, for messages; empty: a cluster.
+    Empty at first; `inventory_document.inventory_of` makes an inventory of a document. The meaning of labels
+    is a parameter of queries (LabelNames), because rules change independently of nodes.
+
+    everything: the set of all nodes.
+    labels: the index of their labels.
+    node_pools: the nodes that an autoscaler may add.
+    dra: devices and claims.
+    operator: the settings of GPU Operator.
+    source: the files of the nodes, for messages; empty: a cluster.
     """
 
     __slots__ = (
@@ -128,7 +133,7 @@ class Inventory:
     def with_dra(self, dra: DraState) -> Inventory:
         """Return an inventory with these devices and claims; this one if nothing changes.
 
-        Devices of nodes that are not there yet count when they are added.
+        Devices of absent nodes are used when the nodes are added.
         """
         if dra is self.dra:
             return self
@@ -179,7 +184,7 @@ class Inventory:
         return after
 
     def from_files(self, source: str) -> Inventory:
-        """Return the inventory with the names of the files that its nodes are from."""
+        """Return the inventory with the names of the files of its nodes."""
         after: Inventory = copy(self)
         after.source = source
         return after
@@ -227,7 +232,7 @@ class Inventory:
         return nodes
 
     def largest_amount(self, resource: str) -> int:
-        """Return how many of a resource the largest node has, or may have again; 0 if none is known."""
+        """Return the largest amount of a resource on a node, now or after recovery; 0 if unknown."""
         known = (*self.labels.values(_AMOUNT + resource), *self.labels.values(_LATER + resource))
         return max((amount for amount, _ in known if isinstance(amount, int)), default=0)
 
@@ -238,12 +243,12 @@ class Inventory:
 
     @property
     def reporting_devices(self) -> int:
-        """The nodes of whose GPUs devices of DRA say something, which labels may not say."""
+        """The nodes whose GPUs report facts as devices of DRA."""
         return self.labels.with_key(_DEVICES)
 
     @property
     def recovering(self) -> int:
-        """The nodes of which some resource may come back."""
+        """The nodes that may offer a resource again after recovery."""
         return self.labels.with_key(_RECOVERING)
 
     def tolerated(self, tolerations: object) -> int:
@@ -268,7 +273,7 @@ class Inventory:
 
     @property
     def former_drivers(self) -> int:
-        """The nodes whose labels of the driver vanished some minutes ago, but count for now."""
+        """The nodes that lost their labels of the driver some minutes ago; these are still used."""
         return self.labels.with_key(_FORMER_DRIVER)
 
     @property
@@ -283,7 +288,7 @@ class Inventory:
 
     @property
     def undeclared(self) -> bool:
-        """Whether there may be nodes with GPUs of which nothing is known."""
+        """Whether there may be unknown nodes with GPUs."""
         known = self.node_pools
         if known.signs or (self._labelled_by_autoscaler and not known.lists_karpenter):
             return True
@@ -295,10 +300,10 @@ class Inventory:
 
     @property
     def in_managed_pools(self) -> bool:
-        """Whether nodes belong to pools of a cloud, and it is unknown whether an autoscaler changes these.
+        """Whether nodes belong to pools of a cloud that may be autoscaled.
 
-        A file of nodes does not tell: the status of cluster-autoscaler is another object. The pools that only
-        an autoscaler has are known, or their autoscaler is a sign of unknown nodes by itself.
+        A file of nodes does not show it: the status of cluster-autoscaler is another object. Pools that exist
+        only with an autoscaler do not count: they are known, or their labels show the autoscaler.
         """
         if self.node_pools.lists_autoscaler_status:
             return False
@@ -317,7 +322,7 @@ class Inventory:
 
     @property
     def resources(self) -> frozenset[str]:
-        """The resources of which some node has more than zero allocatable."""
+        """The resources that some node offers."""
         kinds = (names for names, _ in self.labels.values(_RESOURCES) if isinstance(names, frozenset))
         return frozenset().union(*kinds)
 

@@ -45,7 +45,7 @@ def inventory_of(document: object) -> Inventory:
 
 @cache
 def _named() -> dict[str, str]:
-    """Return the kinds of which only one object is read, with its name, which stands for the kind."""
+    """Return the name of the only object that is read of a kind; it stands for the kind."""
     return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
 
 
@@ -57,7 +57,7 @@ def kind_of(item: Mapping[str, Any], path: str) -> str:
             return named[kind]
         if kind in _KINDS:
             group, version = _KINDS[kind], str(item.get("apiVersion", ""))
-            if group and version and not version.startswith(f"{group}/"):  # other groups have a NodePool, too
+            if group and version and not version.startswith(f"{group}/"):  # other groups also have a NodePool
                 raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
             return kind
     raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")

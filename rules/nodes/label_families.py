@@ -1,6 +1,6 @@
 """Label families: which node labels report a version or another fact.
 
-Also the labels of a GPU that vanish from a node while it is repaired or partitioned anew.
+Also the labels of a GPU that a node loses while it is repaired or partitioned.
 Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set
 """
 
@@ -28,13 +28,9 @@ Version = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class LabelFamily:
-    """The labels in which one publisher reports a version.
+    """The labels in which one publisher reports a version. A node has the family if it has the first key."""
 
-    keys: one for the whole version (`12.4`), or one for each part, major first. A family is present on the
-    nodes that carry its first key.
-    """
-
-    keys: tuple[str, ...]
+    keys: tuple[str, ...]  # one for the whole version (`12.4`), or one for each part, major first
 
     @property
     def key(self) -> str:
@@ -53,11 +49,11 @@ class LabelFamily:
 
     @property
     def limit(self) -> int:
-        """The number from which on a part cannot be one: Karpenter writes random ones on new nodes."""
+        """The exclusive upper bound of a part: Karpenter writes random numbers on new nodes."""
         return 100
 
     def number(self, part: str) -> int | None:
-        """Return the number of a part as written, or None if it is not a possible one."""
+        """Return the number of a written part, or None if it is invalid."""
         number = parse_int64(part)
         return number if number is not None and number < self.limit else None
 
@@ -83,7 +79,7 @@ class DriverFamily(LabelFamily):
 
     @property
     def limit(self) -> int:
-        """The number from which on a part cannot be one; branches have three digits."""
+        """The exclusive upper bound of a part; branches have three digits."""
         return 10_000
 
     def text(self, labels: Mapping[str, str]) -> str:
@@ -129,7 +125,7 @@ def pool_labels() -> tuple[str, ...]:
 
 
 def gpu_labels() -> tuple[str, ...]:
-    """Return the labels that only a node with GPUs has, whether it offers them now or not."""
+    """Return the labels that only a node with GPUs has, even if it does not offer them now."""
     return (*_built_in()["product"], *_built_in()["gpuPresent"])
 
 
@@ -150,9 +146,9 @@ def gpu_resource_domains() -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class LabelNames:
-    """The node labels that report each fact; the first that a node carries is used, even if it is invalid.
+    """The node labels that report each fact, by default from `facts/labels.yaml`.
 
-    Defaults: `facts/labels.yaml`. mig_devices: globs of labels that only a node with MIG devices has.
+    The first label that a node has is used, even if it is invalid.
     """
 
     cuda: tuple[LabelFamily, ...] = _names("cuda", read_families)
@@ -161,7 +157,9 @@ class LabelNames:
     product: tuple[str, ...] = _names("product")
     memory: tuple[str, ...] = _names("memory")
     mig_strategy: tuple[str, ...] = _names("migStrategy")
-    mig_devices: tuple[str, ...] = _names("migDevices")
+    mig_devices: tuple[str, ...] = _names(
+        "migDevices"
+    )  # globs; only nodes with MIG devices have these labels
     sharing_strategy: tuple[str, ...] = _names("sharingStrategy")
     device_mode: tuple[str, ...] = _names("deviceMode")
     architecture: tuple[str, ...] = _names("architecture")
@@ -192,7 +190,7 @@ _CUDA, _DRIVER, _COMPUTE = (
     frozenset(key for family in families for key in family.keys)
     for families in (_NAMES.cuda, _NAMES.driver, _NAMES.compute_capability)
 )
-# The labels of each fact, of which a node with GPUs has at least one.
+# The labels of each fact; a node with GPUs has at least one of each.
 _FACTS: tuple[frozenset[str], ...] = (
     _CUDA,
     _DRIVER,
@@ -203,14 +201,15 @@ _FACTS: tuple[frozenset[str], ...] = (
 
 
 def report_driver(keys: Iterable[str]) -> bool:
-    """Return whether one of these labels reports the driver, or its CUDA version."""
+    """Return whether any of these labels reports the driver or its CUDA version."""
     return not (_CUDA | _DRIVER).isdisjoint(keys)
 
 
 def lost_labels(before: Mapping[str, str], after: Iterable[str]) -> dict[str, str]:
-    """Return the labels of each fact that a node reported before, and reports by no label after.
+    """Return the labels of each fact that a node no longer reports by any label.
 
-    before: its labels. after: the keys of its labels.
+    before: its former labels.
+    after: the keys of its current labels.
     """
     present = set(after)
     lost = (keys for keys in _FACTS if present.isdisjoint(keys))

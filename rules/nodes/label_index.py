@@ -75,7 +75,7 @@ class LabelIndex:
                 yield value, _bits(nodes)
 
     def canonical(self, fact: Fact) -> Fact:
-        """Return the equal fact that is indexed already, so that nodes can share it; otherwise this one."""
+        """Return the indexed fact that is equal, so that nodes share it; otherwise this one."""
         key, value = fact
         stored = self._keys.get(key)
         entry = stored.values.get(value) if stored else None
@@ -103,7 +103,7 @@ class LabelIndex:
     def _sorted_values(self, key: str) -> _SortedValues:
         if (stored := self._keys.get(key)) is None:
             return _SortedValues(ShardedDict())
-        if stored.sorted is None:  # made by the first query; two threads would make the same one
+        if stored.sorted is None:  # made by the first query; two threads would make equal ones
             stored.sorted = _SortedValues(stored.values)
         return stored.sorted
 
@@ -111,8 +111,8 @@ class LabelIndex:
 class ShardedDict(Generic[K, V]):
     """A dict whose copies share unchanged shards, so that the time of a change does not depend on its size.
 
-    A host name is the value of one node: copying 10,000 of them for each node that joins would be the slowest
-    step. The hash of a key selects its shard; a change copies one shard.
+    Otherwise the slowest step would be to copy 10,000 host names for each node that joins. The hash of a key
+    selects its shard; a change copies one shard.
     """
 
     __slots__ = ("_parts",)
@@ -156,7 +156,11 @@ _Values = ShardedDict[Hashable, _Entry]
 
 
 class _Key:
-    """The values of one key. present: the nodes that have any of them. sorted: those that are numbers."""
+    """The values of one key.
+
+    present: the nodes that have the key.
+    sorted: the numeric values; None until they are needed.
+    """
 
     __slots__ = ("present", "sorted", "values")
 

@@ -35,13 +35,16 @@ _SLICE: Final = "-MIG-"
 
 @dataclass(frozen=True, slots=True)
 class NodeCapabilities:
-    """What the labels of a node report of its GPUs; None if a label is missing or invalid.
+    """The facts that the labels of a node report; None if a label is missing or invalid.
 
-    cuda: the highest CUDA version of the driver's API. driver: its version as nvidia-smi prints it
-    (`535.104.05`). memory_mib: MiB of one GPU. mig_devices: whether labels show that GPUs are partitioned
-    with MIG. device_mode: one of DEVICE_MODES. architecture: of the CPU, as in kubernetes.io/arch. runtime:
-    what starts its containers. former_driver: cuda and driver are those of some minutes ago, and may be
-    others by now.
+    cuda: the highest CUDA version of the driver's API.
+    driver: its version as nvidia-smi prints it (`535.104.05`).
+    memory_mib: MiB of one GPU.
+    mig_devices: labels show that GPUs are partitioned with MIG.
+    device_mode: one of DEVICE_MODES.
+    architecture: of the CPU, as in kubernetes.io/arch.
+    runtime: the container runtime.
+    former_driver: cuda and driver are from some minutes ago, and may have changed.
     """
 
     cuda: tuple[int, int] | None = None
@@ -58,7 +61,7 @@ class NodeCapabilities:
     former_driver: bool = False
     # What is known of its driver and its GPU.
     facts: Facts = field(default=BUILT_IN, repr=False)
-    # What is remembered of kinds of nodes is looked up by them, and all of this is long to hash.
+    # Caches are keyed by capabilities, which take long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -112,7 +115,7 @@ _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
 
 
 def above_floor(capabilities: NodeCapabilities) -> bool:
-    """Return whether the driver runs newer minor versions of its CUDA major; True if that is unknown."""
+    """Return whether the driver runs newer minor versions of its CUDA major; True if unknown."""
     driver, floor = (
         driver_of(capabilities),
         minor_version_floor(capabilities.facts, capabilities.cuda[0]) if capabilities.cuda else None,
@@ -131,7 +134,7 @@ def is_slice(product: str) -> bool:
 
 
 class Problem(NamedTuple):
-    """An invalid label or quantity of a node; the fact that it reports stays unknown."""
+    """An invalid label or quantity of a node; the fact that it reports is unknown."""
 
     node: str
     key: str
@@ -141,7 +144,7 @@ class Problem(NamedTuple):
 class NodeReader:
     """Reads one node; an invalid value becomes None and is added to `problems`.
 
-    labels: those that Kubernetes accepts.
+    labels: the valid labels.
     """
 
     __slots__ = ("_name", "labels", "problems")
@@ -175,7 +178,7 @@ class NodeReader:
         )
 
     def resources(self, allocatable: Mapping[Any, Any]) -> frozenset[str]:
-        """Return the names of the resources of which the node has more than zero."""
+        """Return the names of the resources with more than zero."""
         return frozenset(name for name, quantity in allocatable.items() if self._has(name, quantity))
 
     def _has(self, name: object, quantity: object) -> bool:
@@ -209,7 +212,7 @@ class NodeReader:
         return None
 
     def _runtime(self, names: LabelNames) -> ContainerRuntime:
-        """Return the container runtime by its labels; a version alone tells nothing."""
+        """Return the container runtime by its labels; a version alone is not enough."""
         if not (mode := self._text(names.runtime_mode, RUNTIME_MODES)):
             return UNKNOWN_RUNTIME
         key = next(key for key in names.runtime_mode if key in self.labels)
@@ -223,7 +226,7 @@ class NodeReader:
         allowed: frozenset[str] | None = None,
         implausible: Callable[[str], bool] = lambda _: False,
     ) -> str | None:
-        """Return the text of the first label; one that is not allowed, or implausible, is reported."""
+        """Return the text of the first label; a text that is not allowed or implausible is reported."""
         key = next((key for key in keys if key in self.labels), None)
         if key is None:
             return None

@@ -1,4 +1,4 @@
-"""Devices of a node by Dynamic Resource Allocation: what it offers by them, and what its GPUs report."""
+"""Devices of a node by Dynamic Resource Allocation: the resources that they offer, and the facts of GPUs."""
 
 from __future__ import annotations
 
@@ -15,18 +15,14 @@ from rules.nodes.runtime_modes import dra_runtime
 
 
 class NodeDevices(NamedTuple):
-    """The devices of one node.
+    """The devices of one node."""
 
-    resources: extended resources that DeviceClasses make of them; may_offer: those that they perhaps make.
-    facts: what all of its GPUs have in common; None without a GPU. mixed: its GPUs differ. alone: no device
-    plugin offers GPUs of the node, too.
-    """
-
+    # Extended resources that DeviceClasses make of the devices: certainly, and perhaps.
     resources: frozenset[str] = frozenset()
     may_offer: frozenset[str] = frozenset()
-    facts: DeviceFacts | None = None
-    mixed: bool = False
-    alone: bool = False
+    facts: DeviceFacts | None = None  # common facts of all GPUs; None without a GPU
+    mixed: bool = False  # its GPUs differ
+    alone: bool = False  # no device plugin also offers GPUs of the node
 
     def capabilities(self, labelled: NodeCapabilities) -> NodeCapabilities:
         """Return the capabilities of the node: devices take precedence. labelled: by its labels."""
@@ -46,7 +42,7 @@ class NodeDevices(NamedTuple):
         )
 
     def _runtime(self, of_plugin: ContainerRuntime) -> ContainerRuntime:
-        """Return the container runtime. of_plugin: that of the node's device plugin."""
+        """Return the container runtime. of_plugin: the runtime for the device plugin."""
         if self.alone:
             return dra_runtime()
         return of_plugin if of_plugin.mode is RuntimeMode.CDI else UNKNOWN_RUNTIME
@@ -60,5 +56,5 @@ def _of_node(kinds: Mapping[DeviceKind, int], classes: DeviceClasses) -> NodeDev
 
 
 def devices_by_node(devices: DeviceInventory, classes: DeviceClasses) -> Mapping[str, NodeDevices]:
-    """Return the devices of each node that has some. Linear in nodes, whose devices are counted by kind."""
+    """Return the devices by node. Linear in nodes, whose devices are counted by kind."""
     return {name: _of_node(kinds, classes) for name, kinds in devices.by_node.items()}

@@ -10,7 +10,7 @@ from rules.text.i18n import Message
 
 
 class AutoscalerStatus(NamedTuple):
-    """The object by which cluster-autoscaler reports its state.
+    """The object in which cluster-autoscaler reports its state.
 
     Source: https://github.com/kubernetes/autoscaler/blob/master/cluster-autoscaler/FAQ.md
     """
@@ -25,22 +25,16 @@ KARPENTER: Final = "NodePool"
 
 
 class NodePool(NamedTuple):
-    """One kind of node that an autoscaler may add; what is not declared is unknown.
+    """One kind of node that an autoscaler may add; undeclared facts are unknown."""
 
-    name: as users know it. kind: of the object that declares it. labels: those of a node when it is created,
-    which the autoscaler knows. resources: offered extended resources with their amounts; None if unknown,
-    so that it may offer any. capabilities: of its GPUs and its driver. can_scale: whether a node can be added
-    now. open: beginnings of the keys of labels that a node has with a value that is not declared.
-    """
-
-    name: str
-    kind: str
-    labels: tuple[tuple[str, str], ...] = ()
+    name: str  # as users know it
+    kind: str  # of the object that declares it
+    labels: tuple[tuple[str, str], ...] = ()  # of a new node, which the autoscaler knows
     taints: tuple[Taint, ...] = ()
-    resources: tuple[tuple[str, int], ...] | None = None
+    resources: tuple[tuple[str, int], ...] | None = None  # extended resources with amounts; None: unknown
     capabilities: NodeCapabilities = NodeCapabilities()
-    can_scale: bool = True
-    open: tuple[str, ...] = ()
+    can_scale: bool = True  # a node can be added now
+    open: tuple[str, ...] = ()  # prefixes of labels with undeclared values
 
 
 # Kueue's ResourceFlavor also describes the nodes of a cluster without an autoscaler.
@@ -48,16 +42,12 @@ _FLAVOR: Final = "ResourceFlavor"
 
 
 class DeclaredPools(NamedTuple):
-    """What a cluster declares of the nodes that autoscalers may add.
-
-    listed: the kinds of objects of which `pools` has all. signs: autoscalers whose nodes are not declared in
-    the cluster, such as cluster-autoscaler. problems: what could not be read in the objects.
-    """
+    """The node pools that a cluster declares."""
 
     pools: tuple[NodePool, ...] = ()
-    listed: frozenset[str] = frozenset()
-    signs: frozenset[str] = frozenset()
-    problems: tuple[Message, ...] = ()
+    listed: frozenset[str] = frozenset()  # kinds whose objects are all in `pools`
+    signs: frozenset[str] = frozenset()  # autoscalers with undeclared nodes, such as cluster-autoscaler
+    problems: tuple[Message, ...] = ()  # of unreadable fields
 
     @property
     def autoscaled(self) -> bool:

@@ -33,9 +33,9 @@ _NODE_NAME = re.compile(rf"(?=.{{1,253}}\Z){SUBDOMAIN}")
 
 
 class MatchExpression(NamedTuple):
-    """One node selector requirement that Kubernetes accepts. section: EXPRESSIONS or FIELDS."""
+    """One valid node selector requirement."""
 
-    section: str
+    section: str  # EXPRESSIONS or FIELDS
     key: str
     operator: Operator
     values: tuple[str, ...] = ()
@@ -153,9 +153,9 @@ def required_terms(pod_spec: Mapping[str, Any]) -> object:
 
 
 def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
-    """Return the nodes that the spec's nodeName, or else nodeSelector and required affinity, match, as bits.
+    """Return the nodes, as a bit set, that match nodeName, or else nodeSelector and required affinity.
 
-    A bound pod stays on its node, whatever labels that has now: its selectors count only while scheduling.
+    A bound pod stays on its node whatever its labels are: selectors are only used for scheduling.
     """
     if (name := pod_spec.get("nodeName")) not in (None, ""):
         return inventory.named(name) if isinstance(name, str) else 0
@@ -169,10 +169,10 @@ def candidates(inventory: Inventory, pod_spec: Mapping[str, Any]) -> int:
 
 
 def excluding(inventory: Inventory, pod_spec: Mapping[str, Any], nodes: int) -> list[tuple[str, str]]:
-    """Return what of nodeName, or else nodeSelector and required affinity, excludes these nodes, as bits.
+    """Return the parts of a pod's spec that exclude these nodes: nodeName, or nodeSelector and affinity.
 
-    Each is its field and its value, `key=value` for nodeSelector, empty for affinity: those that exclude all
-    of the nodes; if none does so alone, all that exclude some. Linear in the entries of nodeSelector.
+    A part is (field, value): `key=value` for an entry of nodeSelector, empty for affinity. Parts that exclude
+    all the nodes are returned, or if there are none, parts that exclude some. Linear in entries.
     """
     if (name := pod_spec.get("nodeName")) not in (None, ""):
         return [("nodeName", str(name))] if nodes & ~candidates(inventory, pod_spec) else []

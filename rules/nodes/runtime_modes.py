@@ -12,29 +12,26 @@ from rules.cuda.tables import Status, read_table
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.text.i18n import Message, Text
 
-# The mode that the toolkit takes by its version; the default.
+# The default mode, which depends on the toolkit's version.
 AUTO: Final = "auto"
 # v1.17.8-ubuntu20.04, 1.18.0-rc.1
 _VERSION: Final = re.compile(r"v?([0-9]{1,4})\.([0-9]{1,4})\.([0-9]{1,4})(?:[-+~].*)?", re.DOTALL)
-# What is read of a Node's status.nodeInfo.
+# The fields that are read in a Node's status.nodeInfo.
 NODE_INFO: Final = ("osImage", "kubeletVersion", "containerRuntimeVersion")
 # As in status.nodeInfo.containerRuntimeVersion: GPU Operator configures OCI hooks for CRI-O.
 _CRIO: Final = "cri-o://"
 
 
 class HostRuntime(NamedTuple):
-    """What a Node tells of its own container runtime.
+    """A Node's own container runtime."""
 
-    runtime: unless GPU Operator installs another one. by_hook: NVIDIA's toolkit is called by OCI hooks.
-    """
-
-    runtime: ContainerRuntime = UNKNOWN_RUNTIME
-    by_hook: bool = False
+    runtime: ContainerRuntime = UNKNOWN_RUNTIME  # unless GPU Operator installs another one
+    by_hook: bool = False  # NVIDIA's toolkit is called by OCI hooks
 
 
 @dataclass(frozen=True, slots=True)
 class _HostRow:
-    """A kind of node. patterns: of its label, of osImage and kubeletVersion; empty: any."""
+    """A kind of node. patterns: for its label, osImage and kubeletVersion; None: any."""
 
     label: str
     patterns: tuple[re.Pattern[str] | None, ...]
@@ -43,7 +40,7 @@ class _HostRow:
     runtime: ContainerRuntime
 
     def matches(self, values: Iterable[str]) -> bool:
-        """Return whether a node is of this kind. values: what is compared with each pattern."""
+        """Return whether a node is of this kind. values: one for each pattern."""
         pairs = zip(self.patterns, values, strict=True)
         matches = [pattern.fullmatch(value) for pattern, value in pairs if pattern]
         parts = [match[1] for match in matches if match and match.re.groups]
@@ -52,7 +49,7 @@ class _HostRow:
 
 
 def toolkit_version(text: str) -> tuple[int, ...]:
-    """Return the version of NVIDIA Container Toolkit, or of its image's tag; empty if it is none."""
+    """Return the version of NVIDIA Container Toolkit in a text or an image tag; empty if invalid."""
     match = _VERSION.fullmatch(text)
     return tuple(map(int, match.groups())) if match else ()
 
@@ -75,15 +72,15 @@ def runtime_of(
 
 
 def host_runtime(labels: Mapping[str, str], node_info: Mapping[Any, Any]) -> HostRuntime:
-    """Return what a Node tells. node_info: its status.nodeInfo; a value that is no text counts as absent."""
+    """Return a Node's own runtime. node_info: its status.nodeInfo; values that are not text are ignored."""
     os_image, kubelet, engine = (
         value if isinstance(value := node_info.get(key), str) else "" for key in NODE_INFO
     )
-    told = tuple([(key, labels[key]) for key in host_labels() if key in labels])
-    return HostRuntime(_host(told, os_image, kubelet), engine.startswith(_CRIO))
+    reported = tuple([(key, labels[key]) for key in host_labels() if key in labels])
+    return HostRuntime(_host(reported, os_image, kubelet), engine.startswith(_CRIO))
 
 
-# A cluster has some kinds of images.
+# A cluster has some kinds of node images.
 @lru_cache(maxsize=256)
 def _host(labels: tuple[tuple[str, str], ...], os_image: str, kubelet: str) -> ContainerRuntime:
     present = dict(labels)
@@ -122,7 +119,7 @@ def _newest(name: str, toolkit: tuple[int, ...], *, by_hook: bool, mode: str | N
 
 @cache
 def host_labels() -> tuple[str, ...]:
-    """Return the labels by which a kind of node is known."""
+    """Return the labels that identify a kind of node."""
     return tuple(dict.fromkeys(row.label for row in _hosts() if row.label))
 
 
