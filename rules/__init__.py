@@ -7,6 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from rules.cuda.tables import Facts as Facts
     from rules.decision.exemptions import capped as capped
     from rules.decision.pipeline import Snapshot as Snapshot
     from rules.decision.pipeline import decide as decide
@@ -37,6 +38,7 @@ _MODULES: Final = {
     "Claims": "nodes.devices.state",
     "DEFAULT_NAMESPACE": "schema.config_map",
     "Decision": "model.decision",
+    "Facts": "cuda.tables",
     "Finding": "model.finding",
     "Inventory": "nodes.inventory",
     "InventoryError": "nodes.node_row",

@@ -35,7 +35,6 @@ _DRIVER: Final = next(iter(gpu_drivers()))
 # Kinds of devices that are evaluated for the claims of one object, of each alternative and container: 0.1 s.
 # One claim has 256 alternatives at most.
 _MOST_EVALUATIONS: Final = 2048
-_NOTHING: Final = NodeCapabilities()
 _NO_DEVICE: Final = Message("no device that it selects is on a node that the pod can use")
 
 
@@ -200,7 +199,8 @@ class _Judge(NamedTuple):
             if each.nodes is not None and not nodes & self.allowed:
                 continue
             if each.kind not in self.checked:
-                gpu = NodeDevices(facts=facts, mixed=True, alone=True).capabilities(_NOTHING)
+                devices = NodeDevices(facts=facts, mixed=True, alone=True)
+                gpu = devices.capabilities(NodeCapabilities(facts=self.evaluator.inventory.facts))
                 self.checked[each.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
             gpu, checks = self.checked[each.kind]
             pairs = ((self.use.required, checks),)

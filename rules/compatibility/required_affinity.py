@@ -96,7 +96,7 @@ def clauses_of(
     clauses = [versions or ()]
     if older or never:
         nodes = Split(known, fit, unfit, (_driver_labels(names), inventory.former_drivers))
-        example = fitting[0] if fitting else NodeCapabilities()
+        example = fitting[0] if fitting else NodeCapabilities(facts=inventory.facts)
         facts = _ordered(names, inventory, example, [*others, *coming], judge)
         rising = _rising(names, example, judge)
         if older:

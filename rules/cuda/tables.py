@@ -125,7 +125,7 @@ class Facts:
     Nodes and images have the facts that are asked about them, so that a decision has one release.
     """
 
-    __slots__ = ("_read", "_tables", "values")
+    __slots__ = ("_read", "_tables", "date", "values")
 
     def __init__(self, read_table: Callable[[str], Any]) -> None:
         """Create facts. read_table: the plain values of a table, by its name."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Final
 from rules.decision import messages
 from rules.model.decision import CAP_ANNOTATION, Decision, Effect
 from rules.model.finding import Finding
-from rules.model.rule import Action, Exemption, ImageCatalogRule, NodeProfile, Rule, mildest
+from rules.model.rule import Action, Exemption, FactRelease, ImageCatalogRule, NodeProfile, Rule, mildest
 from rules.text.glob import glob
 from rules.text.i18n import Message
 
@@ -32,7 +32,7 @@ def exempted(exemption: Exemption, rules: Iterable[Rule]) -> list[str]:
     return [
         rule.name
         for rule in rules
-        if not isinstance(rule, Exemption | ImageCatalogRule | NodeProfile)
+        if not isinstance(rule, Exemption | FactRelease | ImageCatalogRule | NodeProfile)
         if any(pattern.fullmatch(rule.name) for pattern in patterns)
     ]
 

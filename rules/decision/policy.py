@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from copy import copy
+from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
 
 from rules.compatibility.prospects import Prospects
-from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.image_catalog import catalog_of
 from rules.cuda.requirements import requirements_reader
+from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.decision.exemptions import by_rule
 from rules.model.match import ResourceIndex
@@ -50,6 +52,7 @@ class Policy:
     may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
     hold pods. enforcement: the most that a decision may do. rules: all of them, the disabled ones, too.
+    facts: what is known of images, drivers and GPUs.
     """
 
     __slots__ = (
@@ -63,6 +66,7 @@ class Policy:
         "correction_of",
         "enforcement",
         "exemptions",
+        "facts",
         "language",
         "plan_for",
         "prospects",
@@ -87,9 +91,14 @@ class Policy:
         trials = (rule.trial for rule in rules.compatibility if rule.trial)
         self._compatibility = _by_resource((*rules.compatibility, *trials))
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
-        self._catalog = built_in_catalog().preceded_by(own_images)
+        self.facts = rules.facts or BUILT_IN
+        self._catalog = catalog_of(self.facts).preceded_by(own_images)
         self.requirements_of = requirements_reader(self._catalog)
-        self.prospects = Prospects(each.pool for each in rules.profiles if each.enabled)
+        enabled = (profile for profile in rules.profiles if profile.enabled)
+        self.prospects = Prospects(
+            profile.pool._replace(capabilities=replace(profile.capabilities, facts=self.facts))
+            for profile in enabled
+        )
         self.exemptions = by_rule(rules.exemptions, rules)
         self.language = language
         self.workloads = workloads

@@ -20,6 +20,7 @@ from rules.text.yaml_document import Location
 if TYPE_CHECKING:
     from rules.cel.expression import Expression
     from rules.cuda.image_catalog import ImageRow
+    from rules.cuda.tables import Facts
     from rules.kube.tolerations import Taint
     from rules.model.match import Match, ResourceIndex
     from rules.model.sharing import SharingPolicy
@@ -282,7 +283,31 @@ class Exemption(RuleMeta):
     until: str
 
 
-Rule = ResourceRule | InjectionRule | CompatibilityRule | ImageCatalogRule | Exemption | NodeProfile
+@dataclass(frozen=True, slots=True)
+class FactRelease(RuleMeta):
+    """A release of facts, which replaces the built-in one."""
+
+    date: str  # YYYY-MM-DD
+    digest: str  # SHA-256 of the bundle, which identifies the facts
+    facts: Facts = field(compare=False, repr=False)
+
+
+Rule = (
+    ResourceRule
+    | InjectionRule
+    | CompatibilityRule
+    | ImageCatalogRule
+    | Exemption
+    | NodeProfile
+    | FactRelease
+)
+
+
+def exclusive_key(rule: Rule) -> str:
+    """Return what only one enabled rule may be for: a resource, or the facts; empty for other rules."""
+    if isinstance(rule, ResourceRule):
+        return rule.key
+    return "Facts" if isinstance(rule, FactRelease) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,6 +320,7 @@ class RuleSet:
     images: tuple[ImageCatalogRule, ...] = ()
     exemptions: tuple[Exemption, ...] = ()
     profiles: tuple[NodeProfile, ...] = ()
+    releases: tuple[FactRelease, ...] = ()
 
     @classmethod
     def of(cls, rules: Iterable[Rule]) -> RuleSet:
@@ -307,6 +333,7 @@ class RuleSet:
             tuple(rule for rule in kept if isinstance(rule, ImageCatalogRule)),
             tuple(rule for rule in kept if isinstance(rule, Exemption)),
             tuple(rule for rule in kept if isinstance(rule, NodeProfile)),
+            tuple(rule for rule in kept if isinstance(rule, FactRelease)),
         )
 
     def __iter__(self) -> Iterator[Rule]:
@@ -316,6 +343,12 @@ class RuleSet:
         yield from self.images
         yield from self.exemptions
         yield from self.profiles
+        yield from self.releases
+
+    @property
+    def facts(self) -> Facts | None:
+        """The facts that replace the built-in ones, if there are any."""
+        return next((release.facts for release in self.releases if release.enabled), None)
 
 
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")

@@ -171,10 +171,12 @@ class Inventory:
         return after._replace({row.name: after._indexed(row, pool) for row in rows})
 
     def with_facts(self, facts: Facts) -> Inventory:
-        """Return an inventory whose nodes are judged by other facts; declared pools keep theirs.
+        """Return an inventory whose nodes are judged by these facts; this one if nothing changes.
 
-        Linear in the classes of nodes.
+        Linear in the classes of nodes. Declared pools keep the facts that they were read with.
         """
+        if facts is self.facts:
+            return self
         after: Inventory = copy(self)
         after.facts = facts
         after._classes = {

@@ -13,7 +13,7 @@ from itertools import islice
 from typing import Any, Final
 
 from rules.kube.names import is_label_value, is_object_name
-from rules.model.rule import ResourceRule, Rule, RuleSet
+from rules.model.rule import ResourceRule, Rule, RuleSet, exclusive_key
 from rules.schema.builder import KindDocument, RuleBuilder, read_rule
 from rules.schema.compatibility_rule import CompatibilityRuleDocument
 from rules.schema.config_map import (
@@ -39,6 +39,7 @@ from rules.schema.errors import (
     unknown_key,
 )
 from rules.schema.exemption import ExemptionDocument
+from rules.schema.fact_release import FACTS_TYPE, build_release
 from rules.schema.field_types import LABEL_VALUE, OBJECT_NAME
 from rules.schema.image_catalog import ImageCatalogDocument
 from rules.schema.injection_rule import InjectionRuleDocument
@@ -56,6 +57,7 @@ RULE_TYPES: Final[dict[str, type[KindDocument]]] = {
     "Exemption": ExemptionDocument,
     "NodeProfile": NodeProfileDocument,
 }
+KINDS: Final = (*RULE_TYPES, FACTS_TYPE)
 _KIND: Final = "ConfigMap"
 # Minimum similarity of a misspelt kind; a kubeconfig's Config has 0.8, other kinds of v1 have less.
 _MIN_SIMILARITY: Final = 0.85
@@ -149,20 +151,24 @@ class _Loader:
         rule: Rule | None = None
         legacy = _legacy_labels(labels)
         is_resource_rule = legacy.get("type") == RESOURCE_RULE_TYPE
-        is_rule = is_resource_rule or str(labels.get(TYPE_LABEL)) in RULE_TYPES
+        is_rule = is_resource_rule or str(labels.get(TYPE_LABEL)) in KINDS
         if not is_rule and not self._is_unlabelled_rule(builder, metadata, labels, legacy, data):
             return
         if not builder.errors:
             self._check_keys(builder, value, metadata)
-        if too_much := excess(value):
+        kind = str(labels.get(TYPE_LABEL))
+        if too_much := excess(value, is_bundle=kind == FACTS_TYPE):
             builder.add_error(path, too_much, code=Code.TOO_LARGE)
         elif is_resource_rule:
             self._read_labels(builder, labels, legacy, in_labels)
             rule = build_resource_rule(builder, data)
             self._check_name(builder, rule)
-        elif schema := RULE_TYPES.get(str(labels.get(TYPE_LABEL))):
+        elif kind in KINDS:
             builder.enabled = _enabled(builder, labels, (*in_labels, ENABLED_LABEL))
-            rule = read_rule(builder, data, schema)
+            if kind == FACTS_TYPE:
+                rule = build_release(builder, value)
+            else:
+                rule = read_rule(builder, data, RULE_TYPES[kind])
         if (version := value.get("apiVersion", "v1")) != "v1":
             builder.add_error((*path, "apiVersion"), expected("v1", repr(version)))
         self._check_metadata(builder, metadata)
@@ -190,11 +196,11 @@ class _Loader:
         misspelt = [] if _LABELS in metadata else get_close_matches(_LABELS, keys, n=1)
         if TYPE_LABEL in labels:
             rule_type = labels[TYPE_LABEL]
-            near = suggested(str(rule_type), RULE_TYPES)
+            near = suggested(str(rule_type), KINDS)
             if rule_type in ("ResourceRule", RESOURCE_RULE_TYPE) or (of_resource and not near):
                 message = expected(_RESOURCE_RULE_LABELS, f"{TYPE_LABEL}: {rule_type}")
             else:
-                message = expected(one_of(RULE_TYPES), repr(rule_type), near)
+                message = expected(one_of(KINDS), repr(rule_type), near)
             builder.add_error((*path, TYPE_LABEL), message, code=Code.BAD_LABEL)
         elif not (of_resource or legacy.keys() & {"type", "group"} or has_document):
             return False
@@ -211,7 +217,7 @@ class _Loader:
             message = Message("a resource rule requires the label {label}{near}", label=label, near=near)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
         else:
-            label = f"{TYPE_LABEL}: {' | '.join(RULE_TYPES)}"
+            label = f"{TYPE_LABEL}: {' | '.join(KINDS)}"
             near = _renamed(TYPE_LABEL, labels)
             message = Message("a rule requires the label {label}{near}", label=label, near=near)
             builder.add_error(path, message, key=True, code=Code.BAD_LABEL)
@@ -325,8 +331,8 @@ class _Loader:
         keys: dict[str, dict[str, tuple[Rule, RuleBuilder]]] = defaultdict(dict)
         for rule, builder in self._builders:
             names[rule.name].append((rule, builder))
-            if isinstance(rule, ResourceRule) and rule.enabled:
-                keys[rule.key].setdefault(rule.name, (rule, builder))
+            if rule.enabled and (key := exclusive_key(rule)):
+                keys[key].setdefault(rule.name, (rule, builder))
         conflicting: set[str] = set()
         for name, (first, *copies) in names.items():
             for rule, builder in copies:
@@ -342,13 +348,18 @@ class _Loader:
             for rule, builder in claimants.values() if len(claimants) > 1 else ():
                 others = [other for other, _ in claimants.values() if other is not rule]
                 message = also_used(key, ", ".join(f"{other.name} ({other.location})" for other in others))
-                self._add_conflict(rule, builder, ("data", "key"), message)
+                self._add_conflict(rule, builder, claimed_path(rule), message)
                 conflicting.add(rule.name)
         return [rule for rule, _ in self._builders if rule.name not in conflicting]
 
     def _add_conflict(self, rule: Rule, builder: RuleBuilder, path: Path, message: Message) -> None:
         path = (*builder.path, *path)
         self.errors.append(RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT))
+
+
+def claimed_path(rule: Rule) -> Path:
+    """Return the path of what no other enabled rule may claim."""
+    return ("data", "key") if isinstance(rule, ResourceRule) else ("metadata", _LABELS, TYPE_LABEL)
 
 
 def also_used(key: str, others: str) -> Message:

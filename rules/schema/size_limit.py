@@ -25,9 +25,12 @@ _TOO_MANY_VALUES: Final = Message(
 )
 
 
-def excess(config_map: Mapping[str, Any]) -> Message | None:
-    """Return the message for a ConfigMap with too much text, or too many values; None within the limits."""
-    values, size = MOST_VALUES, MOST_BYTES
+def excess(config_map: Mapping[str, Any], *, is_bundle: bool = False) -> Message | None:
+    """Return the message for a ConfigMap with too much text, or too many values; None within the limits.
+
+    is_bundle: it has a bundle of facts, which has a limit of its own and is quick to read.
+    """
+    values, size = MOST_BYTES if is_bundle else MOST_VALUES, MOST_BYTES
     metadata = config_map.get("metadata")
     if isinstance(metadata, dict):
         metadata = {**metadata, "managedFields": None}

@@ -14,6 +14,7 @@ from rules import (
     AdmissionRequest,
     Claims,
     Decision,
+    Facts,
     Inventory,
     Language,
     Loaded,
@@ -72,11 +73,13 @@ class AdmissionHandler:
         self._language = language
         self._workloads = workloads
         self.on_rules: Callable[[], None] = lambda: None
+        self.on_facts: Callable[[Facts], None] = lambda _: None
         self.decision_log = DecisionLog(enforcement)
         self._swapping = threading.Lock()  # rules and nodes are set by different threads
         self._synced = self.ready = True
         self.loaded, self.stale = loaded, frozenset[str]()
-        self.snapshot = Snapshot(self._compile(loaded), inventory or Inventory())
+        policy = self._compile(loaded)
+        self.snapshot = Snapshot(policy, (inventory or Inventory()).with_facts(policy.facts))
         metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
         _log_expired(loaded)
@@ -101,7 +104,11 @@ class AdmissionHandler:
         policy = self._compile(loaded)
         with self._swapping:
             self.loaded, self.stale = loaded, stale  # first: a reader of the new snapshot sees these
-            self.snapshot = self.snapshot._replace(policy=policy)
+            before = self.snapshot
+            inventory = before.inventory.with_facts(policy.facts)
+            self.snapshot = before._replace(policy=policy, inventory=inventory)
+        if policy.facts is not before.policy.facts:
+            self.on_facts(policy.facts)
         metrics.rules_loaded(loaded, stale)
         _log_expired(loaded)
         self.on_rules()
@@ -109,6 +116,7 @@ class AdmissionHandler:
     def set_inventory(self, inventory: Inventory) -> None:
         """Use these nodes from the next request on."""
         with self._swapping:
+            inventory = inventory.with_facts(self.snapshot.policy.facts)
             self.snapshot = self.snapshot._replace(inventory=inventory)
         metrics.NODES.set(len(inventory))
 

@@ -14,9 +14,10 @@ from rules.decision.size_limit import RULE
 from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED
 from rules.model.finding import Basis, Finding, audit_list, notice
-from rules.model.rule import Action, ResourceRule, Rule
+from rules.model.rule import Action, Rule, exclusive_key
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
-from rules.schema.loader import also_used
+from rules.schema.fact_release import FACTS_TYPE
+from rules.schema.loader import also_used, claimed_path
 from rules.schema.size_limit import excess
 from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
@@ -45,17 +46,17 @@ def rule_source(config_map: Mapping[str, Any]) -> tuple[str, Mapping[str, Any]]:
 
 def conflict_error(rule: Rule, others: Iterable[Rule]) -> RuleError | None:
     """Return the error that another rule claims the same resource, as `load_rules` reports it, or None."""
-    if not isinstance(rule, ResourceRule) or not rule.enabled:
+    key = exclusive_key(rule)
+    if not (rule.enabled and key):
         return None
     owners = [
         f"{other.name} ({other.location.file})"
         for other in others
-        if isinstance(other, ResourceRule) and other.enabled and other.key == rule.key
-        if other.name != rule.name
+        if other.enabled and exclusive_key(other) == key and other.name != rule.name
     ]
     if not owners:
         return None
-    return RuleError(rule.location, ("data", "key"), also_used(rule.key, ", ".join(owners)), rule.name)
+    return RuleError(rule.location, claimed_path(rule), also_used(key, ", ".join(owners)), rule.name)
 
 
 def validate_rule(
@@ -77,7 +78,7 @@ def validate_rule(
     if request.namespace != namespace:
         reason = _WRONG_NAMESPACE.having(expected=namespace, actual=request.namespace)
         return Decision.allow(warning_lines=(WarningLine(notice("", reason)),))
-    if too_much := excess(new):
+    if too_much := excess(new, is_bundle=_labels(new).get(TYPE_LABEL) == FACTS_TYPE):
         large = (Finding(RULE, Action.DENY, "", too_much, basis=Basis.LIMIT),)
         return Decision.deny(denial(request.kind, large), large)
     loaded = load_rules([rule_source(new)], namespace)

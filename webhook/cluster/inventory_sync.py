@@ -13,7 +13,7 @@ from http import HTTPStatus
 from time import monotonic
 from typing import Any, Final, NotRequired, TypedDict
 
-from rules import Inventory
+from rules import Facts, Inventory
 from rules.nodes.devices.state import CLAIM, DRA_KINDS, TEMPLATE, DraState
 from rules.nodes.gpu_operator import CLUSTER_POLICY, read_operator, toolkit_daemon_set
 from rules.nodes.label_families import lost_labels
@@ -118,6 +118,7 @@ class InventorySync:
             ),
         ]
         self.on_synced: Callable[[], None] = lambda: None
+        handler.on_facts = self.on_facts
 
     @property
     def awaited(self) -> Collection[str]:
@@ -146,7 +147,7 @@ class InventorySync:
                     present = {node["metadata"]["name"] for node in objects}
                     self._uids = {name: uid for name, uid in self._uids.items() if name in present}
                     self._vanished = {name: lost for name, lost in self._vanished.items() if name in present}
-                    empty = Inventory().with_operator(before.operator)
+                    empty = Inventory().with_operator(before.operator).with_facts(before.facts)
                     after = empty.with_node(nodes).with_pools(before.node_pools).with_dra(before.dra)
                     self._set(after)
                 case Applied(node):
@@ -211,12 +212,21 @@ class InventorySync:
         else:
             self._devices.on_change(kind, change)
 
+    def on_facts(self, facts: Facts) -> None:
+        """Judge nodes, and read what declares others, by other facts."""
+        with self._lock:
+            self._set(self._declared(self._inventory.with_facts(facts)))
+
     def _declare(self, kind: str) -> None:
+        self._set(self._declared(self._inventory))
+        self._awaited.discard(self._resources[kind])
+
+    def _declared(self, inventory: Inventory) -> Inventory:
+        """Return an inventory with what objects declare, which its facts may tell more of."""
         objects = {name: by_name.values() for name, by_name in self._objects.items()}
         operator = read_operator(*(objects.pop(name, ()) for name in _OF_OPERATOR))
-        declared = declared_pools(objects, self._unreadable)
-        self._set(self._inventory.with_pools(declared).with_operator(operator))
-        self._awaited.discard(self._resources[kind])
+        declared = declared_pools(objects, self._unreadable, inventory.facts)
+        return inventory.with_pools(declared).with_operator(operator)
 
     def _set_dra(self, state: DraState) -> None:
         with self._lock:

@@ -35,7 +35,8 @@ _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 def content_of(config_map: Mapping[str, Any]) -> str:
     """Return the content of a rule ConfigMap as JSON, without annotations, which repeat all of it."""
     metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
-    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": config_map.get("data")}
+    values = {key: config_map[key] for key in ("data", "binaryData") if key in config_map}
+    content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **values}
     return msgspec.json.encode(content, order="sorted").decode()
 
 

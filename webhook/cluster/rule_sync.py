@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final
 
 from rules import Loaded, RuleError, RuleSet, load_rules
-from rules.model.rule import Rule
+from rules.model.rule import Rule, exclusive_key
 from webhook.admission.handler import AdmissionHandler
 from webhook.admission.rule_configmap import conflict_error, rule_source
 from webhook.cluster.client import RULE_SELECTORS, ClusterApi
@@ -65,17 +65,17 @@ def resolve(newest: Mapping[str, Loaded], before: Mapping[str, RuleSet]) -> Acti
 
 
 def _conflicting(candidates: Mapping[str, RuleSet], new: Collection[str]) -> dict[str, tuple[RuleError, ...]]:
-    """Return the errors of new versions whose resource another candidate claims."""
+    """Return the errors of new versions that claim what another candidate claims, as a resource."""
     owners: defaultdict[str, list[Rule]] = defaultdict(list)
     for rules in candidates.values():
-        for rule in rules.resources:
-            owners[rule.key].append(rule)
+        for rule in rules:
+            owners[exclusive_key(rule)].append(rule)
     return {
         name: (error,)
         for name, rules in candidates.items()
         if name in new
-        for rule in rules.resources
-        if (error := conflict_error(rule, owners[rule.key]))
+        for rule in rules
+        if (error := conflict_error(rule, owners[exclusive_key(rule)]))
     }
 
 

@@ -11,10 +11,11 @@ from typing import Any, Final
 import pytest
 from kubernetes.client import Configuration
 
-from rules import Loaded
+from rules import Loaded, load_rules
 from rules.model.decision import Decision
 from rules.nodes.gpu_operator import CLUSTER_POLICY
 from rules.nodes.pools import AUTOSCALER_STATUS
+from tests.support.fact_builders import bundle, facts_config_map, with_gpu
 from tests.support.inventory_sync import KINDS
 from tests.support.node_builders import (
     A100,
@@ -340,3 +341,42 @@ def test_a_new_value_of_a_fact_replaces_the_old_one_at_once() -> None:
 
     assert "nvidia.com/cuda.runtime-version.major" not in labels
     assert "Tesla-T4" == labels["nvidia.com/gpu.product"]
+
+
+def test_nodes_and_pools_are_judged_by_new_facts_as_soon_as_these_are_in_force() -> None:
+    """Those that are known already, and those that are listed anew."""
+    handler, sync = synced()
+    labels = {"nvidia.com/gpu.product": "NVIDIA-X1"}
+    pool = {**POOL, "spec": {"template": {"metadata": {"labels": labels}, "spec": {"requirements": []}}}}
+    sync.on_declared("NodePool", Listed([pool]))
+    sync.on_nodes(Listed([node("one", labels)]))
+    release = load_rules([("facts", facts_config_map(bundle(with_gpu)))])
+
+    def known() -> list[tuple[int, int] | None]:
+        inventory = handler.snapshot.inventory
+        nodes = [kind.capabilities.gpu_capability for kind in inventory.classes(inventory.everything)]
+        return [*nodes, *(pool.capabilities.gpu_capability for pool in inventory.node_pools.pools)]
+
+    seen = [known()]
+    for change in (
+        partial(handler.set_rules, release),
+        partial(sync.on_nodes, Listed([node("two", labels)])),
+        partial(sync.on_declared, "NodePool", Applied(pool)),
+        partial(handler.set_rules, Loaded()),
+    ):
+        change()
+        seen.append(known())
+
+    assert [[None, None], *[[(11, 0), (11, 0)]] * 3, [None, None]] == seen
+
+
+def test_a_request_sees_new_facts_of_images_and_of_nodes_at_once() -> None:
+    """They are swapped together: no snapshot has images of one release and nodes of another."""
+    handler, sync = synced()
+    sync.on_nodes(Listed([node("one")]))
+    seen = []
+    handler.on_facts = lambda facts: seen.append(handler.snapshot.inventory.facts is facts)
+    handler.set_rules(load_rules([("facts", facts_config_map(bundle(with_gpu)))]))
+
+    assert [True] == seen
+    assert handler.snapshot.policy.facts is handler.snapshot.inventory.facts
