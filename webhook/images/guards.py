@@ -19,12 +19,27 @@ from yarl import URL
 from rules.text.glob import glob
 from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
+from webhook.images.manifest import MAX_BYTES
 
 Address = IPv4Address | IPv6Address
 
 # Seconds of one request, from the resolution of the name to the last byte, with its redirects.
 REQUEST_S: Final = 5.0
 MAX_REDIRECTS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of one request.
+
+    request_s: seconds, with redirects. max_bytes: of the body. other_hosts: whether a redirect may lead to
+    another host.
+    """
+
+    request_s: float = REQUEST_S
+    max_bytes: int = MAX_BYTES
+    other_hosts: bool = True
+
 
 # Never allowed: metadata services outside of the link-local range, by the documentation of AWS EC2 (IPv6),
 # Google Compute Engine (IPv6), Alibaba Cloud ECS, Oracle Cloud, and Azure (WireServer).

@@ -25,7 +25,7 @@ from rules.kube.image_reference import DEFAULT_REGISTRY, Image, is_digest
 from rules.text.i18n import Message
 from webhook.images.credentials import CredentialError, Credentials
 from webhook.images.errors import ImageError, Reason, quoted
-from webhook.images.guards import REQUEST_S, Guards, Lookup
+from webhook.images.guards import REQUEST_S, Guards, Limits, Lookup
 from webhook.images.inspection import InspectedImage, PlatformConfig
 from webhook.images.manifest import (
     INDEX_TYPES,
@@ -133,7 +133,7 @@ class RegistryClient:
         self._settings = settings
         self._credentials = credentials or _Anonymous()
         self._transport = Transport(
-            settings.guards, settings.tls, settings.proxy_of, settings.lookup, settings.request_s
+            settings.guards, settings.tls, settings.proxy_of, settings.lookup, Limits(settings.request_s)
         )
         self._tokens: dict[tuple[str, str], tuple[str, float]] = {}  # value of the header, and its end
         self._at_once = asyncio.Semaphore(_AT_ONCE)

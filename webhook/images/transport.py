@@ -18,8 +18,8 @@ from yarl import URL
 
 from rules.text.i18n import Message
 from webhook.images.errors import ImageError, Reason, quoted
-from webhook.images.guards import MAX_REDIRECTS, REQUEST_S, GuardedResolver, Guards, Lookup
-from webhook.images.manifest import MAX_BYTES, too_large
+from webhook.images.guards import MAX_REDIRECTS, GuardedResolver, Guards, Limits, Lookup
+from webhook.images.manifest import too_large
 
 # Connections that are kept for the next request, of all hosts together.
 _CONNECTIONS: Final = 16
@@ -52,9 +52,9 @@ class Transport:
         tls: ssl.SSLContext | None = None,
         proxy_of: Callable[[URL], str | None] = lambda _: None,
         lookup: Lookup | None = None,
-        request_s: float = REQUEST_S,
+        limits: Limits | None = None,
     ) -> None:
-        self._guards, self._proxy_of, self._request_s = guards, proxy_of, request_s
+        self._guards, self._proxy_of, self._limits = guards, proxy_of, limits or Limits()
         self._sockets: WeakSet[socket.socket] = WeakSet()
         resolver = GuardedResolver(guards, lookup) if lookup else GuardedResolver(guards)
         connector = aiohttp.TCPConnector(
@@ -68,7 +68,7 @@ class Transport:
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             headers={"User-Agent": "gpugate", "Accept-Encoding": "identity"},
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `_request_s` is for all of it
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),  # `_limits` is for all of it
             auto_decompress=False,
         )
 
@@ -100,7 +100,7 @@ class Transport:
         """
         host = quoted(url.host or "")
         try:
-            async with asyncio.timeout(self._request_s):
+            async with asyncio.timeout(self._limits.request_s):
                 return await self._send(method, url, dict(headers), form)
         except TimeoutError:
             raise ImageError(
@@ -108,7 +108,7 @@ class Transport:
                 Message(
                     "{host}: no complete answer within {seconds:g} seconds",
                     host=host,
-                    seconds=self._request_s,
+                    seconds=self._limits.request_s,
                 ),
             ) from None
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -128,15 +128,23 @@ class Transport:
             ) as response:
                 location = response.headers.get("Location")
                 if form is not None or response.status not in _REDIRECTS or not location:
-                    return Answer(url, response.status, response.headers, await _body(response))
-            url = url.join(URL(location, encoded=True))
+                    return Answer(
+                        url, response.status, response.headers, await _body(response, self._limits.max_bytes)
+                    )
+            target = url.join(URL(location, encoded=True))
+            if not self._limits.other_hosts and target.origin() != url.origin():
+                text = Message(
+                    "{host}: a redirect to another host is not followed", host=quoted(url.host or "")
+                )
+                raise ImageError(Reason.BLOCKED, text)
+            url = target
         raise ImageError(
             Reason.BLOCKED,
             Message("{host}: more than {most} redirects", host=quoted(url.host or ""), most=MAX_REDIRECTS),
         )
 
 
-async def _body(response: aiohttp.ClientResponse) -> bytes:
+async def _body(response: aiohttp.ClientResponse, max_bytes: int) -> bytes:
     """Return the body. Raises ImageError if it is too large or compressed."""
     if response.headers.get("Content-Encoding", "identity").lower() != "identity":
         raise ImageError(
@@ -149,8 +157,8 @@ async def _body(response: aiohttp.ClientResponse) -> bytes:
     body = bytearray()
     async for chunk in response.content.iter_any():
         body += chunk
-        if len(body) > MAX_BYTES:
-            raise too_large(quoted(response.url.host or ""), MAX_BYTES)
+        if len(body) > max_bytes:
+            raise too_large(quoted(response.url.host or ""), max_bytes)
     return bytes(body)
 
 
