@@ -27,6 +27,8 @@ T = TypeVar("T")
 _FOLDER: Final = Path(__file__).parents[1] / "facts"
 # All tables as JSON, one in a line, which is read in a tenth of the time.
 STORED: Final = _FOLDER / "stored_tables.json"
+# Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
+GENERATED: Final = ("driver_branches", "gpu_profiles", "toolkit_wheels")
 
 
 class Status(StrEnum):
@@ -87,9 +89,11 @@ class CudaError:
 def read_table(name: str) -> Any:
     """Return a file of `facts/` as plain values, from STORED if its copy there is up to date.
 
-    Raises SourceError: the table is wrong.
+    A generated table without a file has no rows. Raises SourceError: the table is wrong.
     """
     path = _FOLDER / f"{name}.yaml"
+    if name in GENERATED and not path.exists():
+        return []
     text, stored = path.read_text("utf-8"), STORED.read_text("utf-8")
     head = _head(name, text)
     if (start := stored.find(head)) >= 0:
@@ -103,6 +107,11 @@ def read_table(name: str) -> Any:
 def table_names() -> list[str]:
     """Return the names of all tables, in order."""
     return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
+
+
+def built_in_tables() -> dict[str, Any]:
+    """Return all tables. Raises SourceError."""
+    return {name: read_table(name) for name in sorted({*table_names(), *GENERATED})}
 
 
 def stored_tables() -> str:
@@ -191,11 +200,10 @@ def _fact(value: T, row: dict[str, Any]) -> Fact[T]:
 
 @derived
 def toolkits(facts: Facts) -> dict[CudaVersion, Fact[tuple[ComputeCapability, ...]]]:
-    """Return the capabilities that each toolkit generates code for, lowest first."""
-    return {
-        cuda_version(row["cuda"]): _fact(capabilities(row["built_for"]), row)
-        for row in facts.table("toolkits")
-    }
+    """Return the capabilities that each toolkit generates code for, lowest first; oldest toolkit first."""
+    rows = (*facts.table("toolkit_wheels"), *facts.table("toolkits"))
+    targets = {cuda_version(row["cuda"]): _fact(capabilities(row["built_for"]), row) for row in rows}
+    return dict(sorted(targets.items()))
 
 
 # Drivers
@@ -247,7 +255,7 @@ class Lifecycle:
 
 @derived
 def _lifecycles(facts: Facts) -> dict[int, Fact[Lifecycle]]:
-    rows = facts.table("drivers")["lifecycle"]
+    rows = (*facts.table("driver_branches"), *facts.table("drivers")["lifecycle"])
     return {row["branch"]: _fact(Lifecycle(row["kind"], row.get("end")), row) for row in rows}
 
 
@@ -412,7 +420,7 @@ def _gpus(facts: Facts) -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
                 row.get("host", "amd64"),
             ),
         )
-        for row in facts.table("gpus")
+        for row in (*facts.table("gpus"), *facts.table("gpu_profiles"))
     )
 
 

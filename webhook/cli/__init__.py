@@ -38,6 +38,7 @@ _COMMANDS: Final = {
     "ui": "Open a local page that shows the admission result while you edit a pod",
     "whatif": "Show what a change of drivers, nodes, images or rules does to workloads",
     "why": "Say why a pod does not start or run, with evidence and a fix",
+    "facts": "Show the facts about CUDA, drivers and GPUs, or refresh them from public documents",
     "export": "Convert resource rules to admission policies of the API server",
     "serve": "Run the admission webhook",
     "certs": "Create, show and rotate the CA and the serving certificate",
@@ -48,7 +49,10 @@ _COMMANDS: Final = {
 }
 # Commands with a folder of their own; the module of any other one is `commands/NAME.py`.
 _MODULES: Final = {
-    **{name: f"{name}.command" for name in ("audit", "export", "matrix", "test", "ui", "whatif", "why")},
+    **{
+        name: f"{name}.command"
+        for name in ("audit", "export", "facts", "matrix", "test", "ui", "whatif", "why")
+    },
     "completion": "completion",
     "rules new": "test.new",
 }

@@ -10,6 +10,8 @@ import pytest
 from rules.cuda.tables import (
     BUILT_IN,
     Fact,
+    Facts,
+    Lifecycle,
     Status,
     capability_of,
     cuda_error,
@@ -26,6 +28,7 @@ from rules.cuda.tables import (
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from tests.support.cpu_time import loops
+from webhook.cli.facts.extractors import EXTRACTORS
 
 TABLES = (
     "cloud_gpus",
@@ -37,10 +40,14 @@ TABLES = (
     "images",
     "models",
     "frameworks",
+    "gpu_profiles",
     "requirements",
     "runtime_modes",
+    "toolkit_wheels",
     "toolkits",
 )
+
+VERIFIED = {"source": "ptxas", "status": "verified"}
 
 
 def rows(table: Any) -> Iterator[dict[str, Any]]:
@@ -332,6 +339,7 @@ def test_every_row_has_a_source_and_a_status(name: str) -> None:
 def test_every_source_is_used() -> None:
     """sources.yaml has no other entries."""
     used = {row["source"] for name in TABLES for row in rows(read_table(name))}
+    used |= {extractor.source for extractor in EXTRACTORS}
 
     assert set(read_table("sources")) == used
 
@@ -343,9 +351,42 @@ def test_a_row_without_a_source_is_uncertain() -> None:
     assert {"unverified"} == {row["status"] for row in unsourced}
 
 
+def test_a_row_by_hand_takes_precedence_over_a_generated_one() -> None:
+    """With its status: a machine never makes an uncertain fact certain."""
+    generated = {"cuda": "13.5", "built_for": "9.0", **VERIFIED}
+    by_hand = generated | {"built_for": "8.0", "status": "unverified"}
+    values = {"toolkits": [by_hand], "toolkit_wheels": [generated, generated | {"cuda": "13.6"}]}
+    facts = toolkits(Facts(values.__getitem__))
+
+    assert [((8, 0), False), ((9, 0), True)] == [(fact.value[0], fact.certain) for fact in facts.values()]
+
+
+def test_the_support_of_a_branch_by_hand_takes_precedence_over_a_generated_row() -> None:
+    """Which knows the kind of a newer branch, but not until when it is supported."""
+    generated = [{"branch": 620 + more, "kind": "production", **VERIFIED} for more in (0, 5)]
+    lifecycle = [{"branch": 620, "kind": "lts", "end": "2029-09", **VERIFIED}]
+    values = {"driver_branches": generated, "drivers": {"lifecycle": lifecycle}}
+    facts = Facts(values.__getitem__)
+
+    assert [Lifecycle("lts", "2029-09"), Lifecycle("production", None)] == [
+        fact.value for branch in (620, 625) if (fact := lifecycle_of_branch(facts, branch))
+    ]
+
+
+def test_profiles_of_gpus_do_not_contradict_the_table_by_hand() -> None:
+    """But for GB300, whose profile has the compute capability of GB200."""
+    differing = [
+        row["product"]
+        for row in read_table("gpu_profiles")
+        if (model := gpu_model(BUILT_IN, row["label"])) is None or str(model.compute) != row["compute"]
+    ]
+
+    assert ["GB300 NVL"] == differing
+
+
 def test_every_toolkit_lists_its_capabilities_in_order() -> None:
     """The first is the floor."""
-    for row in read_table("toolkits"):
+    for row in (*read_table("toolkits"), *read_table("toolkit_wheels")):
         listed = [ComputeCapability.parse(word) for word in row["built_for"].split()]
 
         assert listed == sorted({item for item in listed if item})

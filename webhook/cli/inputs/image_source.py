@@ -228,7 +228,7 @@ def read_hosts(texts: Iterable[str], option: str) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _mirrors(texts: Iterable[str]) -> dict[str, str]:
+def read_mirrors(texts: Iterable[str]) -> dict[str, str]:
     """Return the mirrors of `HOST=MIRROR[/PREFIX]`. Raises BadParameter."""
     mirrors = {}
     for text in texts:
@@ -249,7 +249,7 @@ def _access(
 ) -> Access:
     """Return what options say of registries. Raises BadParameter."""
     hosts = read_hosts(insecure, "--insecure-registry")
-    return Access(registry_config, ca_file, hosts, _mirrors(mirrors), allow_private)
+    return Access(registry_config, ca_file, hosts, read_mirrors(mirrors), allow_private)
 
 
 insecure_registry_option: Final = click.option(

@@ -21,7 +21,7 @@ from rules.cuda.tables import (
     capability,
     cuda_error,
     cuda_of_branch,
-    cuda_version,
+    toolkits,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.model.check_result import CheckResult, Level
@@ -212,8 +212,7 @@ def dotted(version: tuple[int, int] | None) -> str | None:
 
 
 def _runtimes() -> tuple[CudaVersion, ...]:
-    known = (cuda_version(row["cuda"]) for row in BUILT_IN.table("toolkits"))
-    return tuple(sorted((cuda for cuda in known if cuda >= _OLDEST), reverse=True))
+    return tuple(cuda for cuda in reversed(toolkits(BUILT_IN)) if cuda >= _OLDEST)
 
 
 def _all_requirements() -> list[GpuRequirements]:

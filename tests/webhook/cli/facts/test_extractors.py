@@ -1,0 +1,136 @@
+"""Extractors on small documents in the forms of their sources."""
+
+from __future__ import annotations
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rules.cuda.tables import GENERATED, read_table
+from tests.support.fact_sources import pypi_document, wheel, wheel_url
+from webhook.cli.facts.extractors import EXTRACTORS, driver_branches, gpu_profiles, toolkit_wheels
+from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
+
+SAMPLES = Path(__file__).parent / "samples"
+PROFILE = (SAMPLES / "x9000.yaml").read_bytes()
+NEW_KIND = json.dumps(
+    {"580": {"type": "new", "driver_info": [{"release_version": "580.1", "release_date": "2026-01-01"}]}}
+).encode()
+COMMIT = "0123456789abcdef0123456789abcdef01234567"
+
+
+def test_each_generated_table_has_one_extractor_whose_source_is_listed() -> None:
+    sources = read_table("sources")
+
+    assert list(GENERATED) == [extractor.table for extractor in EXTRACTORS]
+    assert [] == [extractor.source for extractor in EXTRACTORS if extractor.source not in sources]
+
+
+def test_a_driver_branch_has_its_kind_and_newest_driver() -> None:
+    rows = driver_branches.rows("releases.json", (SAMPLES / "releases.json").read_bytes())
+
+    assert [
+        {"branch": 9580, "kind": "lts", "newest": "9580.126.09", "released": "2026-01-13"},
+        {"branch": 9590, "kind": "production", "newest": "9590.48.01", "released": "2025-12-22"},
+        {"branch": 9595, "kind": "new-feature", "newest": "9595.45.04", "released": "2026-03-24"},
+    ] == rows
+
+
+def test_a_toolkit_has_the_capabilities_of_its_compiler() -> None:
+    """Without the variants of a capability, and without other words of the program."""
+    content = wheel("compute_100", "compute_90a", "lto_75", "compute_80", "sm_20", "lto_80", "lto_100f")
+
+    assert [{"cuda": "13.5", "built_for": "7.5 8.0 10.0"}] == toolkit_wheels.rows("13.5.37", content)
+
+
+def _pypi(releases: dict[str, Any], **changes: Any) -> dict[str, bytes]:
+    """Return the documents of PyPI, with releases of one of the projects."""
+    names = ("nvidia-cuda-nvcc-cu11", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc")
+    documents = {f"https://pypi.org/pypi/{name}/json": pypi_document({}) for name in names}
+    return {**documents, "https://pypi.org/pypi/nvidia-cuda-nvcc/json": pypi_document(releases, **changes)}
+
+
+def test_the_newest_wheel_of_each_cuda_version_is_read() -> None:
+    """Releases compare as versions; the address of a wheel never has other content."""
+    content = wheel("compute_90")
+    documents = _pypi({"13.4.9": content, "13.10.1": content, "13.4.92": content, "0.0.1.dev5": content})
+    digest = sha256(content).hexdigest()
+
+    assert [
+        Document(release, wheel_url(release), fixed=True, sha256=digest) for release in ("13.4.92", "13.10.1")
+    ] == toolkit_wheels.find(documents.__getitem__)
+
+
+@pytest.mark.parametrize("changes", [{"yanked": True}, {"filename": "nvcc-13.4.9-win_amd64.whl"}])
+def test_a_wheel_that_was_withdrawn_or_is_of_another_system_is_not_read(changes: dict[str, Any]) -> None:
+    documents = _pypi({"13.4.9": wheel("compute_90")}, **changes)
+
+    assert [] == toolkit_wheels.find(documents.__getitem__)
+
+
+def test_a_gpu_has_the_label_of_its_name() -> None:
+    expected = {
+        "product": "X9000 80GB (SXM)",
+        "label": r"X9000-80GB-\(SXM\)",
+        "compute": "8.9",
+        "arch": "ada",
+        "segment": "datacenter",
+    }
+
+    assert [expected] == gpu_profiles.rows("x9000.yaml", PROFILE)
+
+
+def test_profiles_are_read_at_the_commit_that_changed_them_last() -> None:
+    folder = "deployments/nvml-mock/helm/nvml-mock/profiles"
+    api = "https://api.github.com/repos/NVIDIA/k8s-test-infra"
+    entries = [{"name": name} for name in ("x9000.yaml", "README.md", "../x.yaml", "a100.yaml")]
+    documents = {
+        f"{api}/commits?path={folder}&per_page=1": json.dumps([{"sha": COMMIT}]).encode(),
+        f"{api}/contents/{folder}?ref={COMMIT}": json.dumps(entries).encode(),
+    }
+    base = f"https://raw.githubusercontent.com/NVIDIA/k8s-test-infra/{COMMIT}/{folder}"
+
+    assert [
+        Document("a100.yaml", f"{base}/a100.yaml", fixed=True),
+        Document("x9000.yaml", f"{base}/x9000.yaml", fixed=True),
+    ] == gpu_profiles.find(documents.__getitem__)
+
+
+@pytest.mark.parametrize("extractor", EXTRACTORS, ids=lambda extractor: extractor.table)
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff",
+        b"<html>",
+        b"[]",
+        b"{}",
+        b'{"580": {}}',
+        b'{"580": []}',
+        NEW_KIND,
+        b'{"a": 1}',
+        b"[" * 100_000,
+    ],
+)
+def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: bytes) -> None:
+    """A page that says so is no facts."""
+    if extractor is driver_branches.EXTRACTOR and content == b"{}":
+        assert [] == extractor.rows("releases.json", content)
+        return
+    with pytest.raises(EXTRACT_ERRORS):
+        extractor.rows("1.2.3", content)
+
+
+@pytest.mark.parametrize("extractor", [gpu_profiles.EXTRACTOR, toolkit_wheels.EXTRACTOR])
+@pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
+def test_a_list_of_documents_of_another_form_is_an_error(extractor: Extractor, content: bytes) -> None:
+    with pytest.raises(EXTRACT_ERRORS):
+        extractor.find(lambda _: content)
+
+
+def test_a_wheel_without_a_list_of_architectures_is_an_error() -> None:
+    with pytest.raises(ValueError, match="no list of architectures"):
+        toolkit_wheels.rows("13.5.37", wheel())

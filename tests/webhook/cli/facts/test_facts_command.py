@@ -1,0 +1,113 @@
+"""`gpugate facts show | diff | bundle`: of this program, of bundles and of folders."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from rules.cuda.tables import built_in_tables
+from tests.support.command import gpugate
+from tests.support.paths import ROOT
+
+FACTS = ROOT / "rules/facts"
+
+
+@pytest.fixture
+def bundle(tmp_path: Path) -> Path:
+    """Return a bundle with the facts of this program."""
+    path = tmp_path / "facts.json"
+    path.write_text(gpugate("facts", "bundle").stdout, "utf-8")
+    return path
+
+
+def edited(bundle: Path, change: Any) -> Path:
+    """Return a copy of a bundle whose tables were changed."""
+    document = json.loads(bundle.read_text("utf-8"))
+    change(document["tables"])
+    path = bundle.with_name("edited.json")
+    path.write_text(json.dumps(document), "utf-8")
+    return path
+
+
+def test_show_has_the_date_the_newest_versions_and_the_origin_of_each_table() -> None:
+    shown = json.loads(gpugate("facts", "show", "-o", "json").stdout)
+    tables = built_in_tables()
+    toolkits = {row["cuda"] for row in (*tables["toolkits"], *tables["toolkit_wheels"])}
+    origins = {table["table"]: (table["origin"], table["documents"]) for table in shown["tables"]}
+
+    assert (tables["lock"]["date"], 1) == (shown["date"], shown["schema"])
+    assert (tables["drivers"]["branches"][-1]["branch"], len(toolkits)) == (
+        shown["driver"],
+        shown["toolkits"],
+    )
+    assert tables["toolkit_wheels"][-1]["cuda"] == shown["toolkit"]
+    assert ("by hand", 0) == origins["drivers"]
+    assert ("generated", len(tables["toolkit_wheels"])) == origins["toolkit_wheels"]
+    assert sorted(origins) == sorted({*tables} - {"lock"})
+
+
+def test_show_prints_a_line_for_each_number_and_a_table() -> None:
+    lines = gpugate("facts", "show").stdout.splitlines()
+
+    assert [
+        "Date",
+        "Schema",
+        "Newest driver branch",
+        "Newest CUDA of a driver",
+        "Newest CUDA toolkit",
+        "CUDA toolkits",
+        "Frameworks",
+        "GPUs",
+        "Image families",
+    ] == [line.partition(":")[0] for line in lines[:9]]
+    assert ["TABLE", "ROWS", "ORIGIN", "DOCUMENTS", "RETRIEVED"] == lines[10].split()
+
+
+def test_show_is_the_same_for_a_bundle_and_the_folder_that_it_was_made_of(bundle: Path) -> None:
+    yaml_text = gpugate("facts", "show", FACTS, "-o", "yaml").stdout
+
+    assert yaml.safe_load(yaml_text) == json.loads(gpugate("facts", "show", bundle, "-o", "json").stdout)
+
+
+def test_a_bundle_of_the_folder_is_that_of_the_program(bundle: Path) -> None:
+    assert bundle.read_text("utf-8") == gpugate("facts", "bundle", FACTS).stdout
+
+
+def test_diff_says_what_changed_and_exits_with_1(bundle: Path) -> None:
+    newer = edited(
+        bundle, lambda tables: tables["toolkits"].append({**tables["toolkits"][0], "cuda": "13.9"})
+    )
+    result = gpugate("facts", "diff", "builtin", newer)
+    rows = json.loads(gpugate("facts", "diff", bundle, newer, "-o", "json").stdout)["differences"]
+    text = "CUDA 13.9 added: built for 3.0 3.5 3.7 5.0 5.2 5.3 6.0 6.1 6.2 7.0"
+
+    assert (1, f"toolkits: {text}\n") == (result.exit_code, result.stdout)
+    assert [{"table": "toolkits", "change": "added", "text": text}] == rows
+    assert (0, "") == (gpugate("facts", "diff", FACTS, bundle).exit_code, "")
+
+
+def test_a_wrong_bundle_is_refused_with_its_place(bundle: Path) -> None:
+    wrong = edited(bundle, lambda tables: tables["gpus"][3].update(source="rumour"))
+    result = gpugate("facts", "show", wrong)
+
+    assert (2, f"error: {wrong}: tables.gpus[3].source: unknown source 'rumour'; add it to sources\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+
+
+def test_a_folder_with_a_wrong_table_is_refused_with_its_place(tmp_path: Path) -> None:
+    (tmp_path / "gpus.yaml").write_text("- {product: T4}\n", "utf-8")
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "gpus.yaml").write_text("a: [\n", "utf-8")
+    wrong, broken = gpugate("facts", "bundle", tmp_path), gpugate("facts", "bundle", tmp_path / "other")
+    empty = gpugate("facts", "show", tmp_path.parent)
+
+    assert f"error: {tmp_path}: tables.gpus[0]: required key 'label' is missing\n" == wrong.stderr
+    assert broken.stderr.startswith(f"error: {tmp_path / 'other' / 'gpus.yaml'}:")
+    assert f"error: {tmp_path.parent}: no tables in this folder\n" == empty.stderr
+    assert [2, 2, 2] == [result.exit_code for result in (wrong, broken, empty)]

@@ -1,0 +1,47 @@
+"""Extractor: what one source publishes, as rows of a generated table. No network, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+Row = dict[str, Any]
+# Returns the content of an address.
+Get = Callable[[str], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """A document that contains facts.
+
+    name: its rows have it as `document`. fixed: this address never has other content. sha256: as the source
+    says, or empty.
+    """
+
+    name: str
+    url: str
+    fixed: bool = False
+    sha256: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Extractor:
+    """The functions of a source, and the table that they fill.
+
+    table: its name, one of `rules.cuda.tables.GENERATED`. source: key of sources.yaml. status: of the rows.
+    about: the comment of the table. find: the documents of the source. rows: the rows of a document, from its
+    name and content, in the order of the table. Both raise one of EXTRACT_ERRORS if the source has another
+    form than the module describes.
+    """
+
+    table: str
+    source: str
+    status: str
+    about: str
+    find: Callable[[Get], list[Document]]
+    rows: Callable[[str, bytes], list[Row]]
+
+
+# What reading a document of an unexpected form raises; ValueError is the base of JSON's and Unicode's errors.
+EXTRACT_ERRORS = (KeyError, IndexError, TypeError, ValueError, AttributeError, RecursionError)
