@@ -49,15 +49,15 @@ def read_configurations(api: Kubernetes) -> list[Configuration]:
 def write_ca_bundles(
     api: Kubernetes, configuration: Configuration, trust: Callable[[tuple[bytes, ...]], tuple[bytes, ...]]
 ) -> None:
-    """Replace the CAs of each caBundle by the result of `trust`, in one patch; equal sets are not written.
+    """Replace the CAs of each caBundle by the result of `trust` for them, in one patch.
 
-    Nothing else is changed. Raises Conflict if the configuration has changed since it was read,
+    An equal set is not written. Raises Conflict if the configuration has changed since it was read,
     KubernetesError.
     """
     operations: list[dict[str, Any]] = []
-    for index, held in configuration.ca_bundles.items():
-        expected = trust(held)
-        if set(expected) != set(held):
+    for index, current in configuration.ca_bundles.items():
+        expected = trust(current)
+        if set(expected) != set(current):
             value = b64encode(b"".join(expected)).decode()
             operations.append(
                 {"op": "add", "path": f"/webhooks/{index}/clientConfig/caBundle", "value": value}

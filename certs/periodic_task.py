@@ -22,10 +22,16 @@ def report_bug() -> None:
 class PeriodicTask:
     """Calls `run` repeatedly in a daemon thread, until `stop`.
 
-    name: of the thread. run: raises one of `faults` if the cause is outside gpugate; `log_fault` is then
-    called with it, once while the message stays the same. interval: returns the seconds until the next run.
-    cooldown: returns the seconds in which even a triggered run does not start. Any other exception is passed
-    to `threading.excepthook`, and the next run starts as usual.
+    An exception that is not one of `faults` is passed to `threading.excepthook`; the next run starts as
+    usual.
+
+    Args:
+        name: of the thread.
+        run: raises one of `faults` if the cause is outside gpugate.
+        interval: returns the seconds until the next run.
+        log_fault: called with a fault, once while its message stays the same.
+        faults: the exceptions that `run` may raise.
+        cooldown: returns the seconds after a run in which even a triggered run does not start.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -49,7 +55,7 @@ class PeriodicTask:
         self._due = threading.Event()
 
     def start(self, after_s: float = 0) -> None:
-        """Start the first run after so many seconds; returns at once."""
+        """Start the first run after a number of seconds; returns at once."""
         threading.Thread(target=self._loop, args=(after_s,), name=self._name, daemon=True).start()
 
     def trigger(self) -> None:

@@ -104,7 +104,9 @@ class Plan:
         """
         if bundle is None or self._authority_is_due(bundle, now):
             return Step.MAKE_AUTHORITY
-        is_trusted = all(set(self.trust(bundle, held, now)) == set(held) for held in ca_bundles)
+        is_trusted = all(
+            set(self.trust(bundle, ca_bundle, now)) == set(ca_bundle) for ca_bundle in ca_bundles
+        )
         if bundle.issuer() != bundle.authority.certificate_pem:
             return self._next_of_takeover(bundle, now, is_trusted=is_trusted)
         # Before TRUST, in case gpugate may not write caBundles: a leaf of the same CA needs no change there.
@@ -117,8 +119,8 @@ class Plan:
     def take(self, step: Step, bundle: Bundle | None, now: datetime) -> Bundle:
         """Return the bundle after a step that changes it; raises ValueError for any other step."""
         if step is Step.MAKE_AUTHORITY:
-            made = make_authority(AUTHORITY_NAME, now, self.authority_lifetime)
-            return Bundle(made, bundle.trusted if bundle else (), None, bundle.leaf if bundle else None)
+            authority = make_authority(AUTHORITY_NAME, now, self.authority_lifetime)
+            return Bundle(authority, bundle.trusted if bundle else (), None, bundle.leaf if bundle else None)
         if bundle is None or step not in {Step.CONFIRM, Step.ISSUE_LEAF, Step.DROP_PREVIOUS}:
             raise ValueError(f"{step} does not change the bundle")
         if step is Step.CONFIRM:
@@ -130,15 +132,15 @@ class Plan:
         )
         return replace(bundle, leaf=leaf)
 
-    def trust(self, bundle: Bundle, held: tuple[bytes, ...], now: datetime) -> tuple[bytes, ...]:
-        """Return the CAs that a caBundle must hold. held: those in it now.
+    def trust(self, bundle: Bundle, current: tuple[bytes, ...], now: datetime) -> tuple[bytes, ...]:
+        """Return the CAs that a caBundle must hold. current: the CAs in it now.
 
         Unknown CAs are removed after the overlap: if somebody deleted the stored bundle, replicas may still
         serve a leaf of one of them.
         """
         if self._overlap_is_over(bundle, now):
             return bundle.trusted
-        return (*bundle.trusted, *(ca for ca in held if ca not in bundle.trusted))
+        return (*bundle.trusted, *(ca for ca in current if ca not in bundle.trusted))
 
     def takes_over_at(self, bundle: Bundle) -> datetime | None:
         """Return when the CA may sign the serving leaf; None until every caBundle contains the CA."""
@@ -146,10 +148,12 @@ class Plan:
 
     def external_ca_replaced_at(self, authority: KeyPair, now: datetime) -> datetime | None:
         """Return when a generated CA replaces an external CA that expires soon; None for any other CA."""
-        held = authority.certificate_pem
-        if is_ours(authority) or self._is_valid_through(held, now, self.lookahead + self.leaf_lifetime):
+        certificate_pem = authority.certificate_pem
+        if is_ours(authority) or self._is_valid_through(
+            certificate_pem, now, self.lookahead + self.leaf_lifetime
+        ):
             return None
-        return validity_of(held).not_after - self.lookahead
+        return validity_of(certificate_pem).not_after - self.lookahead
 
     def _authority_is_due(self, bundle: Bundle, now: datetime) -> bool:
         # No leaf expires after its CA. A generated CA is replaced one leaf lifetime earlier, so it never
@@ -185,8 +189,8 @@ class Plan:
 
         Otherwise replicas with different names would replace each other's leaf without end.
         """
-        held = names_in(bundle.leaf.certificate_pem) if bundle.leaf else ()
-        return self.names if set(self.names) <= set(held) else (*self.names, *held)
+        current_names = names_in(bundle.leaf.certificate_pem) if bundle.leaf else ()
+        return self.names if set(self.names) <= set(current_names) else (*self.names, *current_names)
 
     def _lifetime_after(self, leaf: KeyPair | None, now: datetime) -> timedelta:
         """Return the lifetime of a new leaf; it ends no earlier than an old leaf that is not valid yet.
@@ -194,9 +198,9 @@ class Plan:
         Another replica's clock is ahead. If the new leaf were due by that clock, both replicas would replace
         each other's leaf without end.
         """
-        if leaf is None or (held := validity_of(leaf.certificate_pem)).not_before <= now:
+        if leaf is None or (validity := validity_of(leaf.certificate_pem)).not_before <= now:
             return self.leaf_lifetime
-        return max(self.leaf_lifetime, held.not_after - now)
+        return max(self.leaf_lifetime, validity.not_after - now)
 
     @staticmethod
     def _is_valid_through(certificate_pem: bytes, now: datetime, lookahead: timedelta) -> bool:

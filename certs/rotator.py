@@ -39,9 +39,14 @@ def utc_now() -> datetime:
 class CertRotator:
     """Keeps the CA and serving certificate of one bundle valid and trusted; replicas may share a bundle.
 
-    api: for the webhook configurations; None if gpugate does not manage the caBundle. clock: by default that
-    of the API server, which verifies the certificates; without an api, the local clock. observe: called with
-    the bundle whenever it is read, for metrics.
+    Args:
+        store: of the bundle.
+        plan: computes the steps.
+        api: for the webhook configurations; None if gpugate does not manage the caBundle.
+        clock: by default the clock of the API server, which verifies the certificates; without an api, the
+        local
+            clock.
+        observe: called with the bundle whenever it is read, for metrics.
     """
 
     def __init__(
@@ -116,7 +121,9 @@ class CertRotator:
         # Read in this order: see Plan.next_step.
         configurations = self._configurations()
         stored = self._load()
-        ca_bundles = [held for configuration in configurations for held in configuration.ca_bundles.values()]
+        ca_bundles = [
+            ca_bundle for configuration in configurations for ca_bundle in configuration.ca_bundles.values()
+        ]
         bundle = stored.bundle
         now = self.clock()
         if bundle is not None:

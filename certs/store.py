@@ -88,8 +88,8 @@ class SecretStore:
             secrets = self.path.rpartition("/")[0]
             self._api.create(secrets, secret | {"metadata": metadata, "data": data})
             return
-        kept = over.version.get("data") or {}
-        self._api.replace(self.path, over.version | {"data": kept | data})
+        present = over.version.get("data") or {}
+        self._api.replace(self.path, over.version | {"data": present | data})
 
 
 class DirectoryStore:

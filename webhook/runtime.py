@@ -59,7 +59,7 @@ class ClusterSync:
 
     @property
     def awaited(self) -> Collection[str]:
-        """The parts that are not synced yet; none after `stop`."""
+        """The parts that are not synced yet; empty after `stop`."""
         return () if self._is_over else sorted(name for part in self._parts for name in part.awaited)
 
     def start(self) -> None:

@@ -122,7 +122,7 @@ class DecisionLog:
             self.flush()
 
     def flush(self) -> None:
-        """Count and log what was recorded."""
+        """Count and log the recorded decisions."""
         with self._flushing:
             counted: Counter[_Series] = Counter()
             for _ in range(len(self._entries)):

@@ -50,14 +50,15 @@ def schedule(request: Request) -> Work:
 
 
 def decoded_size(body: bytes | bytearray) -> int:
-    """Return the bytes that a JSON text takes at most when decoded, by counting what makes objects.
+    """Return the bytes that a JSON text takes at most when decoded, by counting brackets, quotes and commas.
 
     From the sizes of CPython 3.11 to 3.13 on 64 bits, rounded up to the allocator's 16 bytes: a list of up to
     4 elements takes 64 + 32, each further one at most 16. A dict of up to 5 entries takes 64 + 128, each
     further one at most 66, while it grows. A number takes 32, a string at most 64 and 4 for each byte of its
-    text. A number follows a bracket, a colon or a comma; a list's further element follows a comma, a dict's
-    has a colon, too; a string has two quotes. A long number takes less than 4 bytes for each digit. While a
-    string is decoded, it takes 1 more for each byte. 4 KiB are for the review itself.
+    text. A number follows a bracket, a colon or a comma; a further element of a list follows a comma, a
+    further entry of a dict a comma and has a colon; a string has two quotes. A long number takes less than 4
+    bytes for each digit. While a string is decoded, it takes 1 more for each byte. 4 KiB are for the review
+    itself.
 
     The worst text, nested empty lists, takes 48 times its length; usual reviews take 3 to 8 times.
     """

@@ -39,8 +39,12 @@ class Publisher(Protocol):
 class LabelLoop:
     """The loop of one node's agent.
 
-    probe_node: probes NVML. module: returns the kernel's driver, as `kernel_module`. interval_s: seconds from
-    one update to the next. pause: waits some seconds; True ends the loop.
+    Args:
+        publisher: of probes.
+        probe_node: probes NVML.
+        module: returns the kernel's driver, as `kernel_module`.
+        pause: waits for a number of seconds; returns True to end the loop.
+        interval_s: seconds from one update to the next.
     """
 
     def __init__(

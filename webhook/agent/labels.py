@@ -211,7 +211,7 @@ def _mps() -> SharingPolicy:
 def differences(labels: Mapping[str, str], probe: Probe) -> tuple[Difference, ...]:
     """Return the facts whose labels of GPU Feature Discovery contradict NVML.
 
-    On a node with mixed GPUs the labels are about one of them, and the memory may be that of a MIG slice:
+    On a node with mixed GPUs the labels are about a single GPU, and the memory may be that of a MIG slice:
     neither is a contradiction.
     """
     discovered = {key: value for key, value in labels.items() if key.startswith(_OF_DISCOVERY)}

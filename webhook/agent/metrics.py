@@ -1,6 +1,6 @@
 """Metrics of the agent, and the server that Prometheus scrapes.
 
-Their labels are bounded: reasons and facts are constants of this program, errors are those of NVML. The
+Their labels are bounded: reasons and facts are constants of this program, errors are constants of NVML. The
 scrape configuration adds the node.
 """
 

@@ -181,7 +181,7 @@ class ClusterApi:
     """
 
     def __init__(self, configuration: Configuration, retries: urllib3.Retry | bool = False) -> None:
-        """Use a configuration. retries: of broken connections; none for callers that retry themselves."""
+        """Use a configuration. retries: of broken connections; False for callers that retry themselves."""
         configuration.connection_pool_maxsize = _MAX_IDLE
         configuration.keep_alive = True  # a stream from a lost peer ends in under three minutes
         self._retries = retries
@@ -198,7 +198,7 @@ class ClusterApi:
     ) -> Self:
         """Use the given or the default kubeconfig, and the given or its current context.
 
-        Raises ClusterError if that names no cluster.
+        Raises ClusterError if there is no such cluster.
         """
         try:
             return cls(by_kubeconfig(kubeconfig, context), retries)
@@ -228,8 +228,8 @@ class ClusterApi:
         """Return the time of the API server's clock, aware; before its first response, of the local clock."""
         if self._server_time is None:
             return datetime.now(UTC)
-        moment, then = self._server_time
-        return moment + timedelta(seconds=monotonic() - then)
+        moment, read_at = self._server_time
+        return moment + timedelta(seconds=monotonic() - read_at)
 
     def get(self, path: str) -> dict[str, Any]:
         """Return the object; raises NotFound, KubernetesError, also if the response is another object."""
@@ -275,7 +275,7 @@ class ClusterApi:
     def stream(self, path: str, query: Mapping[str, str], read_timeout_s: float) -> urllib3.BaseHTTPResponse:
         """Return the response to a GET as a stream, which the caller closes.
 
-        read_timeout_s: seconds without data after which it fails. Raises ApiError, or one of UNANSWERED.
+        read_timeout_s: seconds without data after which it fails. Raises ApiError, or an error of UNANSWERED.
         """
         timeout = urllib3.Timeout(connect=_CONNECT_S, read=read_timeout_s)
         return self._send("GET", path, query, timeout=timeout, preload_content=False)
@@ -290,8 +290,8 @@ class ClusterApi:
         """Return all objects at a path, page by page, and the resourceVersion of the list.
 
         selectors: parameters that select objects. shape: the decoded part of each object, a type for msgspec.
-        read: returns what is kept of each object, before the next page is read. Raises ApiError,
-        msgspec.DecodeError, or one of UNANSWERED.
+        read: returns the part of an object to keep; called before the next page is read. Raises ApiError,
+        msgspec.DecodeError, or an error of UNANSWERED.
         """
         decoder = msgspec.json.Decoder(_Page[shape])
         query = {"limit": str(_PAGE), **(selectors or {})}
@@ -318,9 +318,9 @@ class ClusterApi:
         return *self.list(oldest, resource.selectors, resource.shape, resource.read), oldest
 
     def serves_group(self, path: str) -> bool:
-        """Return whether the API group of a path is served; True if that cannot be read.
+        """Return whether the API group of a path is served; True if the groups cannot be read.
 
-        The groups are read at most every _GROUPS_S, for all callers. Raises one of UNANSWERED.
+        The groups are read at most every _GROUPS_S, for all callers. Raises an error of UNANSWERED.
         """
         _, root, group, *_ = f"{path}//".split("/")
         if root != "apis":
@@ -421,8 +421,8 @@ def connect(kubeconfig: str | None, context: str | None) -> ClusterApi:
 
     Raises ClusterError if there is none.
     """
-    own = None if kubeconfig or context or not in_pod() else ClusterApi.in_cluster()
-    return own or ClusterApi.of_kubeconfig(kubeconfig, context, _COMMAND_RETRIES)
+    in_cluster = None if kubeconfig or context or not in_pod() else ClusterApi.in_cluster()
+    return in_cluster or ClusterApi.of_kubeconfig(kubeconfig, context, _COMMAND_RETRIES)
 
 
 class Cluster:
@@ -504,9 +504,9 @@ class Cluster:
         """
         all_objects, unread = [], list[str]()
         for group in sorted({group for group, _ in kinds.paths}):
-            wanted = {kind for of, kind in kinds.paths if of == group}
+            kinds_of_group = {kind for of, kind in kinds.paths if of == group}
             try:
-                served = self._served(group, wanted)
+                served = self._served(group, kinds_of_group)
             except ClusterError as error:
                 if not isinstance(error.__cause__, ApiError) or not group:
                     raise

@@ -43,7 +43,7 @@ def write_rule_event(
 ) -> None:
     """Write the Event that this version of a ConfigMap is refused, once for all replicas and restarts.
 
-    A failure is only logged: metric and log report the error of the rule, too.
+    A failure is only logged, because a metric and the log also report the error of the rule.
     """
     write_event(api, reference(config_map), REASON, message, now)
 

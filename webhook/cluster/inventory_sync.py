@@ -71,7 +71,7 @@ class _NodeStatus(TypedDict):
 
 
 class Node(TypedDict):
-    """The decoded part of a Node: a twentieth of it, which matters in a cluster of ten thousand nodes."""
+    """The decoded part of a Node: a twentieth, which saves memory in a cluster of ten thousand nodes."""
 
     metadata: _NodeMetadata
     spec: NotRequired[_NodeSpec]

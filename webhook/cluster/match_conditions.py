@@ -79,8 +79,8 @@ def resources_of(rules: RuleSet) -> frozenset[str]:
     names = frozenset(name for rule in rules if rule.enabled for name in _named(rule))
     domains = frozenset(f"{name.partition('/')[0]}/*" for name in names)
     for chosen in (names, domains):
-        listed, pattern = _split(chosen)
-        if len(listed) <= MAX_NAMES_LENGTH and len(pattern) <= MAX_PATTERN_LENGTH:
+        names_list, pattern = _split(chosen)
+        if len(names_list) <= MAX_NAMES_LENGTH and len(pattern) <= MAX_PATTERN_LENGTH:
             return chosen
     return EVERY_RESOURCE
 
@@ -190,10 +190,11 @@ def _templates(workloads: Workloads) -> str:
 
 
 def _rows(workloads: Workloads, kind: tuple[str, str]) -> list[list[Steps]]:
-    """Return, for each path of a kind, the steps before and after `*`, and `*`; then those of a container.
+    """Return a row for each path of a kind: the steps before `*`, the steps after it, and `*` itself.
 
-    CEL cannot join the lists of a path with two `*`: such a path is left out. Its objects are not reviewed;
-    what is created from them is.
+    A row for a container at another place has three more parts: the steps before and after `*` to it, and the
+    key of its resources. A path with two `*` is left out, because CEL cannot join its lists: only the objects
+    that are created from it are reviewed.
     """
     others = workloads.others.get(kind, {})
     rows = []
@@ -237,9 +238,9 @@ def _step(steps: str, at: int) -> str:
 
 
 def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
-    """Return the CEL step from each pod of a list to a pod spec with a container at a place of its own.
+    """Return the CEL step from each pod of a list to a pod spec with the container at another place.
 
-    The pod is in it, too, so that a change of the pod is a change of the template.
+    The result contains the pod, so that a change of the pod is a change of the template.
     """
     steps = "".join(_step("p[3]", at) for at in range(_longest(rows, 3)))
     if not any(len(row) > 3 for kind_rows in rows.values() for row in kind_rows):

@@ -113,9 +113,14 @@ class _Position:
 class Reflector:
     """Lists and watches one resource, with any number of requests.
 
-    unavailable: for a resource that may be absent or not permitted; called with the status of HTTP, or 0,
-    whenever it cannot be listed. pause: waits for a number of seconds, or until stopped. chance: returns a
-    random number from 0 to 1. watch_s: seconds of one request.
+    Args:
+        api: of the cluster.
+        resource: to list and watch.
+        unavailable: for a resource that may be absent or not permitted: called with the status of HTTP, or 0,
+            whenever it cannot be listed.
+        pause: waits for a number of seconds, or until stopped.
+        chance: returns a random number from 0 to 1.
+        watch_s: seconds of one request.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name

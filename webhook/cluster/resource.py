@@ -88,7 +88,7 @@ class _Settings(TypedDict):
 def declaring_resources() -> dict[str, Resource]:
     """Return the resources that declare nodes or set their container runtime, by kind.
 
-    A resource of which only one object is read has the name of that object as its key.
+    The key of a resource whose only read object has a fixed name is that name.
     """
     resources = {
         pool_kind.kind: _resource(pool_kind.group, pool_kind.plural, pool_kind.versions)

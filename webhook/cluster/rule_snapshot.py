@@ -1,4 +1,4 @@
-"""Rule snapshot: the versions of rules in force, saved in a ConfigMap so that a restart loses none of them.
+"""Rule snapshot: the versions of rules in force, saved in a ConfigMap so that a restart does not lose them.
 
 If an invalid version of a rule gets past the webhook, the previous one stays in force. A process that starts
 then has never seen that version and loads it from here. All replicas write the same content.
@@ -33,7 +33,7 @@ _decode: Final = msgspec.json.Decoder(dict[str, str]).decode
 
 
 def content_of(config_map: Mapping[str, Any]) -> str:
-    """Return the content of a rule ConfigMap as JSON, without annotations, which repeat all of it."""
+    """Return the content of a rule ConfigMap as JSON, without annotations, which repeat the content."""
     metadata = {key: config_map["metadata"].get(key) for key in ("name", "namespace", "labels")}
     values = {key: config_map[key] for key in ("data", "binaryData") if key in config_map}
     content = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, **values}
@@ -104,9 +104,9 @@ class RuleSnapshot:
         self._logged = ""
         return True
 
-    def _log_once(self, what: str, error: KubernetesError) -> None:
+    def _log_once(self, problem: str, error: KubernetesError) -> None:
         """Log a problem, once and not at every attempt."""
-        message = f"{what}: {error}"
+        message = f"{problem}: {error}"
         if message != self._logged:
             self._logged = message
             _log.warning("%s", message)

@@ -88,9 +88,15 @@ def _later(action: Callable[[], None], after_s: float = _COALESCE_S) -> None:
 class RuleSync:
     """Watches rule ConfigMaps, resolves conflicts and sets a handler's rules.
 
-    namespace: of the ConfigMaps. snapshot: keeps the versions in force over restarts. later: runs a function
-    in a thread of its own, after a number of seconds; a bug there loses only that change, and Python reports
-    it. on_synced: called after each change.
+    on_synced: called after each change.
+
+    Args:
+        api: of the cluster.
+        handler: uses the rules.
+        namespace: of the ConfigMaps.
+        snapshot: keeps the versions in force over restarts.
+        later: runs a function in a thread of its own, after a number of seconds; a bug there loses only that
+            change, and Python reports it.
     """
 
     def __init__(

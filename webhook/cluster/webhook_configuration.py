@@ -46,7 +46,7 @@ _WEBHOOKS: Final = ("mutate.gpugate.dev", "validate.gpugate.dev")
 
 
 class WebhookConfigurationSync:
-    """Keeps the matchConditions up to date with a handler's rules. clock: seconds from any start."""
+    """Keeps the matchConditions up to date with a handler's rules. clock: a monotonic clock, in seconds."""
 
     awaited: Collection[str] = ()
 
@@ -94,9 +94,11 @@ class WebhookConfigurationSync:
                 metrics.WEBHOOKS.labels(kind).set(0)
                 return
             metrics.WEBHOOKS.labels(kind).set(sum(1 for _ in _ours(document)))
-            named = resources_of(loaded.rules)
-            kept = self._kept(kind, _named_in(document) - named, may_remove=not loaded.errors)
-            edits = list(_edits(document, expression(named | kept, workloads)))
+            rule_resources = resources_of(loaded.rules)
+            kept_resources = self._kept(
+                kind, _named_in(document) - rule_resources, may_remove=not loaded.errors
+            )
+            edits = list(_edits(document, expression(rule_resources | kept_resources, workloads)))
             if not edits:
                 return
             # As in certs.ca_bundle: an old version in the result is a conflict.
@@ -107,7 +109,9 @@ class WebhookConfigurationSync:
                 _log.debug("write conflict, trying again: %s", conflict)
             else:
                 self._wrote = True
-                _log.info("%s %s: matchConditions select pods with %s resources", kind, NAME, len(named))
+                _log.info(
+                    "%s %s: matchConditions select pods with %s resources", kind, NAME, len(rule_resources)
+                )
                 return
         raise KubernetesError(f"{kind} {NAME}: cannot write matchConditions: others keep changing the object")
 

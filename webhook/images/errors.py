@@ -26,7 +26,7 @@ class Reason(StrEnum):
 
 
 class ImageError(Exception):
-    """An image cannot be read: the fault of the registry, the file or the reference, as the reason says.
+    """An image cannot be read: by `reason`, the fault of the registry, the file or the reference.
 
     retry_after_s: seconds that the registry asks a client to wait; None if it does not.
     """

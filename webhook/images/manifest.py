@@ -194,11 +194,11 @@ def _decoded(body: bytes, shape: type[Any]) -> Any:
         raise invalid(Message("not an image manifest or config: {why}", why=why)) from None
 
 
-def too_large(what: str, limit: int) -> ImageError:
+def too_large(name: str, limit: int) -> ImageError:
     """Return the error for a document above the limit of bytes."""
     return ImageError(
         Reason.TOO_LARGE,
-        Message("{what}: larger than {mib} MiB", what=what, mib=limit // 2**20),
+        Message("{what}: larger than {mib} MiB", what=name, mib=limit // 2**20),
     )
 
 

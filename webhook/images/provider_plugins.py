@@ -1,4 +1,4 @@
-"""Credentials of registries from credential provider plugins of the kubelet, such as those of clouds.
+"""Credentials of registries from credential provider plugins of the kubelet, which clouds provide.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/ and
 https://kubernetes.io/docs/reference/config-api/kubelet-credentialprovider.v1/

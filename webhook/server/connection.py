@@ -37,7 +37,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 class Connection(asyncio.BufferedProtocol):
     """One connection of a server, with TLS or without; see Phase.
 
-    connections: all of them. queue: answers requests.
+    connections: all connections of the server. queue: answers requests.
     """
 
     __slots__ = (
@@ -117,7 +117,7 @@ class Connection(asyncio.BufferedProtocol):
             self._advance()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 - part of the interface
-        """Free what the connection holds; a request that nobody waits for is not worked on."""
+        """Free the memory of the connection; a request that still waits for a worker is cancelled."""
         self._is_lost = True
         self._all.remove(self, self._phase)
         if self._pending is not None and self._pending.cancel():
@@ -155,7 +155,7 @@ class Connection(asyncio.BufferedProtocol):
     # Reading.
 
     def _advance(self) -> None:
-        """Work on what was received: one request and some records, then others have their turn."""
+        """Work on the received bytes: one request and some records, then it is the turn of others."""
         if self._is_advancing:
             return
         self._is_advancing = True

@@ -87,9 +87,12 @@ class Member(Protocol):
 class Connections:
     """The open connections of a server. Used in the event loop's thread only.
 
-    new_stream: makes the stream of a connection. clock: seconds, monotonic.
-    is_draining: whether connections are closed after their next response. read_buffer: one for all
-    connections, because what came is taken out of it before another one is read.
+    new_stream: makes the stream of a connection. clock: returns seconds of a monotonic clock.
+
+    Attributes:
+        is_draining: whether connections are closed after their next response.
+        read_buffer: one for all connections; its bytes are copied before another connection is read.
+        bodies: bytes of all bodies.
     """
 
     def __init__(self, limits: Limits, new_stream: Callable[[], Stream], clock: Callable[[], float]) -> None:
@@ -98,7 +101,6 @@ class Connections:
         self.clock = clock
         self.is_draining = False
         self.read_buffer = memoryview(bytearray(_READ_SIZE))
-        # Bytes of all bodies.
         self.bodies = 0
         self._phases: tuple[dict[Member, float], ...] = tuple({} for _ in Phase)  # each by its number
 
@@ -137,9 +139,10 @@ class Connections:
                 connection.time_out()
 
     def take(self, size: int, refusal: Response) -> bool:
-        """Return whether there is memory for so many bytes of a body, and count them.
+        """Return whether there is memory for more bytes of a body, and count them.
 
-        If needed, bodies that have stalled are refused, oldest first. refusal: the response to them.
+        size: number of bytes. If needed, bodies that have stalled are refused, the oldest first. refusal: the
+        response to them.
         """
         if self.bodies + size > self.limits.bodies_limit:
             stalled_since = self.clock() - _STALLED

@@ -1,4 +1,4 @@
-"""HTTP request and response as values, and what a server is given: an application and a schedule.
+"""HTTP request and response as values, and the types of a server's application and schedule.
 
 Source: RFC 9110 (HTTP semantics).
 """

@@ -111,7 +111,7 @@ def _log_failure(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 def allow_files(count: int) -> int:
-    """Raise the process's limit of open files to `count`, or as far as allowed; return the limit.
+    """Raise the process's limit of open files to `count`, or to the highest allowed value; return the limit.
 
     Some container runtimes start it with 1,024.
     """

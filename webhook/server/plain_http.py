@@ -27,9 +27,9 @@ def serve_plain(app: WSGIApplication, port: int) -> int:
 
     Raises OSError if the port is not available.
     """
-    both = socket.has_dualstack_ipv6()
-    family = socket.AF_INET6 if both else socket.AF_INET
-    listener = socket.create_server(("", port), family=family, dualstack_ipv6=both)
+    dual_stack = socket.has_dualstack_ipv6()
+    family = socket.AF_INET6 if dual_stack else socket.AF_INET
+    listener = socket.create_server(("", port), family=family, dualstack_ipv6=dual_stack)
     Thread(target=lambda: asyncio.run(_serve(app, listener)), name="metrics", daemon=True).start()
     bound: int = listener.getsockname()[1]
     return bound

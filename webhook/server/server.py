@@ -44,7 +44,9 @@ _LINGER = 0.25
 class ServerConfig(Limits):
     """Listen address and limits for clients. Sizes in bytes, times in seconds.
 
-    port: 0 for any free one. host: `::` accepts IPv6 and, if the kernel allows it, IPv4.
+    Attributes:
+        host: `::` accepts IPv6 and, if the kernel allows it, IPv4.
+        port: 0 for any free port.
     """
 
     # Each API server keeps 25 idle connections and has at most 200 mutating requests in flight by default.
@@ -70,9 +72,14 @@ def _all_quick(_: Request) -> Work:
 class Server:
     """Serves an application until it is drained; the port is bound at construction.
 
-    on_drain: called when the drain begins, in the thread of `run`, to make readiness false. schedule: returns
-    how to answer a request, see WorkQueue. port: the port that it listens on. Raises OSError if the address
-    is not available.
+    port: the port that it listens on. Raises OSError if the address is not available.
+
+    Args:
+        application: answers requests.
+        config: address and limits.
+        tls: the serving certificate.
+        on_drain: called when the drain begins, in the thread of `run`, to make readiness false.
+        schedule: returns how to answer a request; see WorkQueue.
     """
 
     def __init__(

@@ -88,7 +88,7 @@ class Usage:
         return sum(self._seconds.get(account, 0.0) for account in accounts)
 
     def charge(self, accounts: tuple[str, ...], seconds: float) -> None:
-        """Add the time of a request to each of its accounts."""
+        """Add the time of a request to all of its accounts."""
         for account in accounts:
             self._seconds[account] = self._seconds.get(account, 0.0) + seconds
         if len(self._seconds) > _ACCOUNTS:
@@ -97,22 +97,22 @@ class Usage:
             )
 
     def decay(self, now: float) -> None:
-        """Halve what was used, once for each half-life that has passed."""
+        """Halve the used seconds once for each half-life that has passed."""
         periods = (now - self._halved) // _HALF_LIFE
         if periods > 0:
             self._halved += periods * _HALF_LIFE
             factor = 0.5**periods
-            kept = {account: seconds * factor for account, seconds in self._seconds.items()}
-            self._seconds = {account: seconds for account, seconds in kept.items() if seconds > _NEGLIGIBLE}
+            halved = {account: seconds * factor for account, seconds in self._seconds.items()}
+            self._seconds = {account: seconds for account, seconds in halved.items() if seconds > _NEGLIGIBLE}
 
 
 class FairQueue:
     """Requests that wait for the threads of one lane. All methods are for the event loop's thread.
 
-    Next is the request whose accounts used the least time recently, work in progress included; among equals,
-    the first. It starts when a thread is free and the memory of all work stays within `memory` bytes; no
-    later one overtakes it, so large ones are not starved. A request that has waited for `patience` seconds
-    is answered 429, even if no thread ever becomes free.
+    Next is the request whose accounts used the least time recently, including work in progress; among equals,
+    the first. It starts when a thread is free and the memory of all work stays within `memory` bytes. No
+    later request overtakes it, so that large requests are not starved. A request that has waited for
+    `patience` seconds is answered 429, even if no thread ever becomes free.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name

@@ -1,4 +1,4 @@
 """Image resolver: reads facts about images of a cluster from registries, and writes them as ImageCatalogs.
 
-A program of its own. The gate reads what it writes from ConfigMaps, and never calls a registry.
+It is a program of its own. The webhook reads the facts from ConfigMaps, and never calls a registry.
 """

@@ -1,4 +1,4 @@
-"""Fact store: what was read about images, as ImageCatalog rows in a few ConfigMaps.
+"""Fact store: facts about images, as ImageCatalog rows in a few ConfigMaps.
 
 A hash of an image's digest selects its ConfigMap, which also has the times when the image was read and last
 used. The store is bounded: an image that is unused for a week is dropped; if a ConfigMap is full, the image
@@ -159,7 +159,7 @@ class FactStore:
             self._drop(key)
 
     def seen(self, name: str, content: Content) -> None:
-        """Note what a ConfigMap contains now; it is written again if somebody else changed or deleted it."""
+        """Note the content of a ConfigMap; it is written again if somebody else changed or deleted it."""
         if name in NAMES and content != self._written.get(name, Content()):
             self._changed.add(name)
 

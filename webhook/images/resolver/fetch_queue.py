@@ -47,7 +47,7 @@ class _Pauses:
 
 
 class FetchQueue:
-    """Images that wait to be read, first come, first served; times are seconds of one monotonic clock.
+    """Images that wait to be read, in the order of `add`; times are seconds of one monotonic clock.
 
     chance: returns a random number from 0 to 1.
     """
@@ -128,12 +128,12 @@ class FetchQueue:
 
         Failures are remembered for an hour more: pods that come and go shorten no pause.
         """
-        kept = images if isinstance(images, set | frozenset | dict) else set(images)
-        self._waiting = {image: registry for image, registry in self._waiting.items() if image in kept}
+        used = images if isinstance(images, set | frozenset | dict) else set(images)
+        self._waiting = {image: registry for image, registry in self._waiting.items() if image in used}
         failed = [
             (pauses.due, image)
             for image, pauses in self._images.items()
-            if image in kept or pauses.due + _REMEMBERED_S > now
+            if image in used or pauses.due + _REMEMBERED_S > now
         ]
         if len(failed) > MAX_FAILED:
             failed = heapq.nlargest(MAX_FAILED, failed)

@@ -151,15 +151,15 @@ class ImageUse:
             before = self._listed.get(resource.name)
             if isinstance(change, Listed):
                 by_key = {_key(document): _kept(document, steps) for document in change.objects}
-                self._listed[resource.name] = {key: kept for key, kept in by_key.items() if kept}
+                self._listed[resource.name] = {key: part for key, part in by_key.items() if part}
             else:
                 objects = self._listed.setdefault(resource.name, {})
                 key = _key(change.object)
-                kept = _kept(change.object, steps) if isinstance(change, Applied) else None
-                if objects.get(key) == kept:
+                part = _kept(change.object, steps) if isinstance(change, Applied) else None
+                if objects.get(key) == part:
                     return
-                if kept:
-                    objects[key] = kept
+                if part:
+                    objects[key] = part
                 else:
                     objects.pop(key, None)
             if before == {} == self._listed[resource.name]:
@@ -174,15 +174,15 @@ class ImageUse:
                 self._images, self.omitted = {}, 0
                 parsed: dict[str, tuple[str, Image] | None] = {}
                 for objects in self._listed.values():
-                    for kept in objects.values():
-                        self._add(self._images, parsed, kept)
+                    for part in objects.values():
+                        self._add(self._images, parsed, part)
             return self._images
 
     def _add(
-        self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], kept: _Object
+        self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], part: _Object
     ) -> None:
         """Add the images of an object. parsed: a cache of key and image by text; most pods share images."""
-        for text, resources in kept.containers:
+        for text, resources in part.containers:
             if not self._accelerators.match(resources):
                 continue
             if text not in parsed:
@@ -195,9 +195,9 @@ class ImageUse:
             if known is None and len(images) >= MAX_IMAGES:
                 self.omitted += 1
             elif known is None:
-                images[key] = UsedImage(image, kept.secrets[:_MAX_SECRETS])
-            elif kept.secrets and len(known.secrets) < _MAX_SECRETS:
-                secrets = dict.fromkeys((*known.secrets, *kept.secrets))
+                images[key] = UsedImage(image, part.secrets[:_MAX_SECRETS])
+            elif part.secrets and len(known.secrets) < _MAX_SECRETS:
+                secrets = dict.fromkeys((*known.secrets, *part.secrets))
                 images[key] = replace(known, secrets=tuple(secrets)[:_MAX_SECRETS])
 
 
@@ -209,7 +209,7 @@ class _Accelerators:
         self._globs = [glob(pattern) for pattern in resources if is_glob(pattern)]
 
     def match(self, resources: frozenset[str]) -> bool:
-        """Return whether one of a container's resources is an accelerator."""
+        """Return whether a container's resources include an accelerator."""
         return not self._names.isdisjoint(resources) or any(
             pattern.fullmatch(name) for pattern in self._globs for name in resources
         )
@@ -226,13 +226,13 @@ def _kept(document: Object, steps: tuple[str, ...]) -> _Object | None:
         spec = spec.get(step) or {}
     containers = [*(spec.get("initContainers") or ()), *(spec.get("containers") or ())]
     named = {(container.get("image", ""), _extended(container)): None for container in containers}
-    kept = tuple((image, resources) for image, resources in named if image and resources)
-    if not kept:
+    relevant = tuple((image, resources) for image, resources in named if image and resources)
+    if not relevant:
         return None
     namespace = document["metadata"].get("namespace", "")
     names = [reference.get("name", "") for reference in spec.get("imagePullSecrets") or ()]
     secrets = tuple(PullSecret(namespace, name) for name in names[:_MAX_SECRETS] if name)
-    return _Object(kept[:MAX_OF_OBJECT], secrets)
+    return _Object(relevant[:MAX_OF_OBJECT], secrets)
 
 
 def _extended(container: Mapping[str, Any]) -> frozenset[str]:

@@ -78,7 +78,7 @@ class KnownRules:
         return True
 
     def own(self) -> Mapping[str, Content]:
-        """Return the current content of each of the resolver's ConfigMaps."""
+        """Return the current content of the ConfigMaps that the resolver writes, by name."""
         with self._lock:
             listed = self._listed or {}
             return {name: content_of(listed.get(name, {})) for name in NAMES}
@@ -105,7 +105,7 @@ class KnownRules:
 
 
 def content_of(config_map: Mapping[str, Any]) -> Content:
-    """Return the content of one of the resolver's ConfigMaps."""
+    """Return the content of a ConfigMap that the resolver writes."""
     annotations = config_map.get("metadata", {}).get("annotations") or {}
     data = config_map.get("data") or {}
     return Content(data.get(DOCUMENT_KEY, ""), annotations.get(TIMES_ANNOTATION, ""))

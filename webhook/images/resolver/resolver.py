@@ -54,7 +54,8 @@ class Reader(Protocol):
 class Resolver:
     """The state of a resolver, and its step.
 
-    namespace: of the rules. monotonic, clock: return seconds, the second since the epoch.
+    namespace: of the rules. monotonic: returns seconds of a monotonic clock. clock: returns seconds since the
+    epoch.
     """
 
     def __init__(
@@ -264,12 +265,12 @@ def _document(config_map: Mapping[str, Any], content: Content) -> dict[str, Any]
         "labels": labels | (LABELS if content.catalog else {}),
         "annotations": annotations,
     }
-    kept = {name: value for name, value in metadata.items() if name not in changed}
+    other_metadata = {name: value for name, value in metadata.items() if name not in changed}
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         **config_map,
-        "metadata": kept | {name: value for name, value in changed.items() if value},
+        "metadata": other_metadata | {name: value for name, value in changed.items() if value},
         "data": {DOCUMENT_KEY: content.catalog} if content.catalog else {},
     }
 
