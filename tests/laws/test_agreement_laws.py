@@ -186,7 +186,7 @@ def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_cert
     pod = pod_of({"nodeName": "n0"}, wished)
     decision = decide(Snapshot(policy_of(rule)[0], inventory(node)), request(pod, mutating=False))
     first, *_ = diagnose(probe, None, labels)
-    ignored = "does not support the" in first.what.en
+    ignored = "does not support the" in first.problem.en
     event(f"ignored: {ignored}")
 
     assert first.certainty is Certainty.CERTAIN

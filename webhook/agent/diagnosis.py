@@ -49,7 +49,7 @@ _SET_LABELS: Final = Message("run `gpugate node label`")
 class Diagnosis:
     """A problem of a node."""
 
-    what: Message
+    problem: Message
     remedy: Message
     broken: bool = True  # whether pods will fail because of it; otherwise it is a warning
     nvml: str = ""  # name of NVML's error, or empty
@@ -69,10 +69,12 @@ class Diagnosis:
 
     def line(self, language: Language) -> str:
         """Return the problem, the names of its errors, and the remedy."""
-        what, remedy, at = (text.in_language(language) for text in (self.what, self.remedy, self.at))
+        problem, remedy, at = (text.in_language(language) for text in (self.problem, self.remedy, self.at))
         nvml = _AT.having(error=self.nvml, call=at).in_language(language) if at else self.nvml
         errors = ", ".join(filter(None, (nvml, self.cuda_name)))
-        return _LINE.having(what=what, errors=errors and f" ({errors})", remedy=remedy).in_language(language)
+        return _LINE.having(what=problem, errors=errors and f" ({errors})", remedy=remedy).in_language(
+            language
+        )
 
 
 # By error of any call: the problem, the remedy, and the CUDA error of programs.
@@ -140,23 +142,23 @@ def explain(failure: Failure, module: str | None) -> Diagnosis:
     if failure.error == "NVML_ERROR_LIBRARY_NOT_FOUND":
         code = _INSUFFICIENT_DRIVER
         if module is None:
-            what, remedy = Message("no NVIDIA driver"), _INSTALL
+            problem, remedy = Message("no NVIDIA driver"), _INSTALL
         else:
-            what, remedy = _followed(kernel, _NO_LIBRARY), _REACH
+            problem, remedy = _followed(kernel, _NO_LIBRARY), _REACH
     elif failure.error == "NVML_ERROR_DRIVER_NOT_LOADED":
         code = _NO_DEVICE
         if module is None:
-            what, remedy = Message("the NVIDIA driver is not loaded"), _LOAD
+            problem, remedy = Message("the NVIDIA driver is not loaded"), _LOAD
         else:
-            what, remedy = _followed(kernel, _NO_DEVICES), _REACH
+            problem, remedy = _followed(kernel, _NO_DEVICES), _REACH
     else:
-        what, remedy, code = _ERRORS.get(failure.error, _UNKNOWN_ERROR)
+        problem, remedy, code = _ERRORS.get(failure.error, _UNKNOWN_ERROR)
         if failure.error == MISMATCH and module:
-            what = _followed(what, Message(", the kernel's is {module}", module=module))
+            problem = _followed(problem, Message(", the kernel's is {module}", module=module))
     at: Message = Text(failure.call)
     if failure.gpu is not None:
         at = Message("{call} of GPU {gpu}", call=failure.call, gpu=failure.gpu)
-    return Diagnosis(what, remedy, nvml=failure.error, cuda=code, at=at)
+    return Diagnosis(problem, remedy, nvml=failure.error, cuda=code, at=at)
 
 
 def _followed(text: Message, by: Message) -> Message:
@@ -184,27 +186,27 @@ def _of_probe(probe: Probe, labels: Mapping[str, str]) -> Iterator[Diagnosis]:
 
 def _without_gpu(probe: Probe, labels: Mapping[str, str]) -> Diagnosis:
     """Return why a driver has no GPU. labels: may still report the GPU from before a driver upgrade."""
-    what = Message("driver {driver} has no GPU", driver=probe.driver)
+    problem = Message("driver {driver} has no GPU", driver=probe.driver)
     remedy = Message("{kernel_log}, and `lspci -d 10de:`", kernel_log=_KERNEL_LOG)
     now = capabilities_of(probe)
     before = NodeReader("", labels).capabilities(LabelNames())
     if check_result := unsupported_gpu(replace(before, driver=now.driver, cuda=now.cuda)):
         labelled = Message(", and by its labels the node has one: {reason}", reason=check_result.reason)
-        what, remedy = _followed(what, labelled), check_result.remedy
-    return Diagnosis(what, remedy, cuda=_NO_DEVICE)
+        problem, remedy = _followed(problem, labelled), check_result.remedy
+    return Diagnosis(problem, remedy, cuda=_NO_DEVICE)
 
 
 def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
     fabric = Message("start the Fabric Manager of the driver's version, and check its log")
     reset = "`nvidia-smi -c DEFAULT`"
     if gpu.fabric_error:
-        what = Message("{name} could not join the NVLink fabric", name=name)
-        yield Diagnosis(what, fabric, nvml=gpu.fabric_error, cuda=_NOT_READY)
+        problem = Message("{name} could not join the NVLink fabric", name=name)
+        yield Diagnosis(problem, fabric, nvml=gpu.fabric_error, cuda=_NOT_READY)
     elif gpu.fabric not in (None, FABRIC_READY):
-        what = Message(
+        problem = Message(
             "{name} waits for the NVLink fabric, whose state is {fabric}", name=name, fabric=gpu.fabric
         )
-        yield Diagnosis(what, fabric, cuda=_NOT_READY)
+        yield Diagnosis(problem, fabric, cuda=_NOT_READY)
     if gpu.mig and gpu.mig_profiles == ():
         yield Diagnosis(
             Message("{name} is in MIG mode and has no MIG instance", name=name),
@@ -237,8 +239,10 @@ def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:
     if wrong:
         present = ", ".join(f"{key}={labels[key]}" for key in wrong)
         reported = ", ".join(expected[key] for key in wrong)
-        what = Message("the node has {present}, NVML reports {reported}", present=present, reported=reported)
-        yield Diagnosis(what, _SET_LABELS, broken=False)
+        problem = Message(
+            "the node has {present}, NVML reports {reported}", present=present, reported=reported
+        )
+        yield Diagnosis(problem, _SET_LABELS, broken=False)
     elif not any(key in labels for key in CUDA_LABELS):
-        what = Message("no label has the driver's CUDA version")
-        yield Diagnosis(what, _SET_LABELS, broken=False)
+        problem = Message("no label has the driver's CUDA version")
+        yield Diagnosis(problem, _SET_LABELS, broken=False)

@@ -141,8 +141,8 @@ class _Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        if (both := " ".join(args[:2])) in _COMMANDS:  # a name of two words
-            args = [both, *args[2:]]
+        if (two_words := " ".join(args[:2])) in _COMMANDS:  # a name of two words
+            args = [two_words, *args[2:]]
         elif args[0] not in _COMMANDS:
             from rules.schema.errors import suggestion
 

@@ -66,22 +66,22 @@ def test_a_failure_has_a_description_and_a_remedy(
     error: str, module: str | None, what: str, remedy: str, cuda: str
 ) -> None:
     """With the names of the NVML and CUDA errors."""
-    (problem,) = diagnose(Failure(f"NVML_ERROR_{error}", "nvmlInit"), module)
+    (diagnosis,) = diagnose(Failure(f"NVML_ERROR_{error}", "nvmlInit"), module)
 
-    assert what in problem.what.en
-    assert remedy in problem.remedy.en
-    assert cuda in problem.cuda_name
-    assert f"NVML_ERROR_{error} at nvmlInit" in problem.line(Language.EN)
-    assert problem.broken
+    assert what in diagnosis.problem.en
+    assert remedy in diagnosis.remedy.en
+    assert cuda in diagnosis.cuda_name
+    assert f"NVML_ERROR_{error} at nvmlInit" in diagnosis.line(Language.EN)
+    assert diagnosis.broken
 
 
 @pytest.mark.parametrize("error", ERRORS)
 def test_every_error_of_nvml_has_a_diagnosis(error: str) -> None:
     """Including unexpected ones."""
-    problem = explain(Failure(error, "nvmlDeviceGetName", 1), KERNEL)
+    diagnosis = explain(Failure(error, "nvmlDeviceGetName", 1), KERNEL)
 
-    assert all((problem.what.en, problem.what.zh, problem.remedy.en, problem.remedy.zh))
-    assert f"({error} at nvmlDeviceGetName of GPU 1" in problem.line(Language.EN)
+    assert all((diagnosis.problem.en, diagnosis.problem.zh, diagnosis.remedy.en, diagnosis.remedy.zh))
+    assert f"({error} at nvmlDeviceGetName of GPU 1" in diagnosis.line(Language.EN)
 
 
 @pytest.mark.parametrize(
@@ -96,10 +96,14 @@ def test_a_gpu_that_is_not_in_its_fabric_fails_programs_with_802(
     fabric: dict[str, int], what: str, nvml: str
 ) -> None:
     """For example if the Fabric Manager does not run on a machine with NVSwitch."""
-    (problem,) = diagnose(probed("h200", fabric=fabric), KERNEL)
+    (diagnosis,) = diagnose(probed("h200", fabric=fabric), KERNEL)
 
-    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (problem.what.en, problem.nvml, problem.cuda_name)
-    assert "Fabric Manager" in problem.remedy.en
+    assert (what, nvml, "cudaErrorSystemNotReady (802)") == (
+        diagnosis.problem.en,
+        diagnosis.nvml,
+        diagnosis.cuda_name,
+    )
+    assert "Fabric Manager" in diagnosis.remedy.en
 
 
 def test_modes_that_block_programs_are_problems() -> None:
@@ -108,9 +112,9 @@ def test_modes_that_block_programs_are_problems() -> None:
     without = probed("a100-mig", slots=[None] * 7)
 
     assert [(True, 46), (False, 46), (False, 100)] == [
-        (problem.broken, problem.cuda)
+        (diagnosis.broken, diagnosis.cuda)
         for found in (prohibited, exclusive, without)
-        for problem in diagnose(found, KERNEL)
+        for diagnosis in diagnose(found, KERNEL)
     ]
     assert () == diagnose(replace(exclusive, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)), KERNEL)
 
@@ -120,7 +124,7 @@ def test_a_node_without_gpus_has_a_problem() -> None:
     with library(recorded("t4") | {"gpus": []}):
         found = probe(())
 
-    assert ["driver 535.129.03 has no GPU"] == [problem.what.en for problem in diagnose(found, KERNEL)]
+    assert ["driver 535.129.03 has no GPU"] == [diagnosis.problem.en for diagnosis in diagnose(found, KERNEL)]
 
 
 def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_upgrade() -> None:
@@ -132,16 +136,16 @@ def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_
     assert (
         "driver 595.71.05 has no GPU, and by its labels the node has one: driver branch 595 does not support "
         "the V100 (Volta): R580 is the last branch that does"
-    ) == first.what.en
+    ) == first.problem.en
     assert "downgrade the node's driver to R580, or use a newer GPU" == first.remedy.en
     assert first.broken
 
 
 def test_a_driver_that_is_not_loaded_may_be_newer_than_its_gpu_supports() -> None:
     """Then loading it finds no device."""
-    problem = explain(Failure("NVML_ERROR_DRIVER_NOT_LOADED", "nvmlInit"), None)
+    diagnosis = explain(Failure("NVML_ERROR_DRIVER_NOT_LOADED", "nvmlInit"), None)
 
-    assert "a driver newer than R580 does not support Maxwell, Pascal and Volta" in problem.remedy.en
+    assert "a driver newer than R580 does not support Maxwell, Pascal and Volta" in diagnosis.remedy.en
 
 
 def test_stale_and_missing_labels_are_problems() -> None:
@@ -158,9 +162,9 @@ def test_stale_and_missing_labels_are_problems() -> None:
     assert [
         "compute capability: the labels of GPU Feature Discovery have 8.0, NVML reports 7.5",
         "the node has cuda-minor-version=1, NVML reports 2",
-    ] == [problem.what.en for problem in diagnose(found, KERNEL, stale)]
+    ] == [diagnosis.problem.en for diagnosis in diagnose(found, KERNEL, stale)]
     assert ["no label has the driver's CUDA version"] == [
-        problem.what.en for problem in diagnose(found, KERNEL, {})
+        diagnosis.problem.en for diagnosis in diagnose(found, KERNEL, {})
     ]
 
 
@@ -174,9 +178,9 @@ def test_invisible_mig_instances_are_no_problem() -> None:
 
 def test_a_diagnosis_without_errors_is_a_sentence() -> None:
     """Problem and remedy."""
-    problem = Diagnosis(Text("it rains", zh="下雨了"), Text("go in", zh="进去"))
+    diagnosis = Diagnosis(Text("it rains", zh="下雨了"), Text("go in", zh="进去"))
 
-    assert ["it rains; go in", "下雨了；进去"] == [problem.line(each) for each in Language]
+    assert ["it rains; go in", "下雨了；进去"] == [diagnosis.line(each) for each in Language]
 
 
 def test_a_data_center_gpu_supports_runtimes_in_three_modes() -> None:

@@ -1,4 +1,4 @@
-"""`gpugate audit`: evaluates what is in a cluster with the rules."""
+"""`gpugate audit`: evaluates the workloads of a cluster with the rules."""
 
 from __future__ import annotations
 
@@ -378,7 +378,7 @@ def _tables(session: Session) -> list[Table]:
 
 
 def _write(report: Report, namespace: str | None, session: Session) -> None:
-    """Write Reports to the cluster, and print what was written."""
+    """Write Reports to the cluster, and print how many were written and deleted."""
     documents = open_reports(report)
     written, deleted = session.cluster.query(
         lambda cluster: cluster.write_reports(documents, LABELS, namespace)

@@ -73,7 +73,7 @@ def _short(image: InspectedImage) -> str:
 
 
 def _requires(config: PlatformConfig) -> str:
-    """Return the first alternative of each requirement, and the number of the others."""
+    """Return the first alternative of each requirement, and the number of further ones."""
     shown = []
     for constraint in constraints(config.env):
         first, *others = constraint.text.split() or [UNKNOWN]

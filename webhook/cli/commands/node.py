@@ -90,15 +90,15 @@ def report_of(
         "labels": published.labels,
         "problems": [
             {
-                "what": problem.what.in_language(language),
-                "remedy": problem.remedy.in_language(language),
-                "broken": problem.broken,
-                "certainty": problem.certainty,
-                "nvml": problem.nvml or None,
-                "at": problem.at.en or None,
-                "cuda": problem.cuda_name or None,
+                "what": diagnosis.problem.in_language(language),
+                "remedy": diagnosis.remedy.in_language(language),
+                "broken": diagnosis.broken,
+                "certainty": diagnosis.certainty,
+                "nvml": diagnosis.nvml or None,
+                "at": diagnosis.at.en or None,
+                "cuda": diagnosis.cuda_name or None,
             }
-            for problem in problems
+            for diagnosis in problems
         ],
     }
 

@@ -1,4 +1,4 @@
-"""`gpugate nodes`: the capabilities of nodes and of pools, and what cannot be read of them."""
+"""`gpugate nodes`: the capabilities of nodes and pools, and problems in them."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
 
 
 def _warn(problems: Sequence[Message], rest: Message) -> None:
-    """Print the first problems of a kind on stderr, and the number of the others."""
+    """Print the first problems of a kind on stderr, and the number of further ones."""
     for problem in problems[:_MAX_PROBLEMS]:
         print_warning(problem)
     if len(problems) > _MAX_PROBLEMS:

@@ -202,7 +202,7 @@ def _show_yaml(language: Language, preview: Preview) -> None:
 
 
 def _print_messages(language: Language, preview: Preview) -> None:
-    """Print the denial message and the warnings of an object, and what is not checked, on stderr."""
+    """Print the denial message, the warnings and the checks that were not made on stderr."""
     if not preview.decision.allowed:
         message = preview.decision.denial.in_language(language)
         print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {message}"))

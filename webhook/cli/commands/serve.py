@@ -62,7 +62,7 @@ class CertificateSource:
 
     @property
     def shared_namespace(self) -> str | None:
-        """Namespace of the objects that replicas share: that of the Secret or of this pod, or None."""
+        """Namespace of the objects that replicas share: of the Secret, else of this pod; may be None."""
         return self.namespace or own_namespace() or (_NAMESPACE if self.secret else None)
 
     def of_secret(self, api: Kubernetes, client_ca_pem: bytes | None) -> SecretCertificate:

@@ -207,7 +207,7 @@ def _object(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _binding(policy: str) -> dict[str, Any]:
-    """Return the binding of a policy, which excludes what the webhook configurations exclude."""
+    """Return the binding of a policy, which excludes the same namespaces as the webhook configurations."""
     excluded = [
         {"key": key, "operator": "NotIn", "values": [value]}
         for key, value in (("kubernetes.io/metadata.name", "kube-system"), ("gpugate.dev/ignore", "true"))

@@ -25,7 +25,7 @@ class ClusterSource:
     """The cluster that --kubeconfig and --context select.
 
     Attributes:
-        current: whether the cluster is that of the current context if both are unset.
+        current: whether to use the current context if both are unset.
         otherwise: the option that can be used instead of a cluster, for error messages.
     """
 
@@ -45,7 +45,7 @@ class ClusterSource:
         return self.named or self.current
 
     def or_current(self, otherwise: str) -> ClusterSource:
-        """Return this cluster, or if none is selected, that of the current context."""
+        """Return this cluster; if none is selected, the cluster of the current context."""
         return self if self.selected else replace(self, current=True, otherwise=otherwise)
 
     def connect(self) -> ClusterApi:
@@ -80,5 +80,5 @@ NO_CLUSTER: Final = ClusterSource()
 
 
 def is_plugin() -> bool:
-    """Return whether this command line is that of the kubectl plugin, which uses the current context."""
+    """Return whether this is the kubectl plugin, which uses the current context."""
     return click.get_current_context().find_root().info_name in (PLUGIN, PLUGIN_COMMAND)

@@ -17,7 +17,7 @@ _DEFAULT_KUBECONFIG: Final = "~/.kube/config"
 
 
 class _Known(StringParamType):
-    """A text, some values of which are known. values: returns them."""
+    """A text with completion. values: returns known values."""
 
     def __init__(self, values: Callable[[click.Context, click.Parameter], Iterable[str]]) -> None:
         self._values = values
@@ -50,7 +50,7 @@ def _contexts(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
 
 
 def _contexts_in(path: Path) -> Iterator[str]:
-    """Yield the names of the contexts in a kubeconfig; none if it cannot be read."""
+    """Yield the names of the contexts in a kubeconfig; nothing if it cannot be read."""
     from rules.text.yaml_document import SourceError, read
 
     try:

@@ -82,7 +82,7 @@ def rule_folder(path: str) -> str:
 
 
 def is_built_in(path: str) -> bool:
-    """Return whether a path of rules is that of the built-in ones."""
+    """Return whether a path is that of the built-in rules."""
     return Path(rule_folder(path)).resolve() == catalog_path().resolve()
 
 

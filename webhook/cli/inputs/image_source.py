@@ -247,7 +247,7 @@ def _access(
     mirrors: tuple[str, ...],
     allow_private: bool = False,
 ) -> Access:
-    """Return what options say of registries. Raises BadParameter."""
+    """Return the access to registries that options describe. Raises BadParameter."""
     hosts = read_hosts(insecure, "--insecure-registry")
     return Access(registry_config, ca_file, hosts, read_mirrors(mirrors), allow_private)
 

@@ -1,4 +1,4 @@
-"""How gpugate runs in a cluster, as far as its Deployments say."""
+"""How gpugate runs in a cluster, from its Deployments."""
 
 from __future__ import annotations
 

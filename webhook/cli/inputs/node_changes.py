@@ -49,9 +49,9 @@ _NO_GPUS: Final = Message("no node has a GPU")
 
 
 class DriverChange(NamedTuple):
-    """Another driver on some nodes: those of a pool or with a GPU of this name, with a label, or all."""
+    """Another driver on some nodes."""
 
-    selector: str
+    selector: str  # name of a pool or GPU, or LABEL=VALUE; empty for all nodes
     driver: Driver
 
 
@@ -60,8 +60,8 @@ class EditableInventory:
     """Present nodes and node pools, in a form that changes can edit.
 
     Attributes:
-        objects: of the inventory: nodes, ResourceSlices and what declares pools.
-        rules: their node profiles are pools, too.
+        objects: nodes, ResourceSlices, and objects that declare pools.
+        rules: their node profiles are pools as well.
         pools: the pools that `objects` declare.
     """
 
@@ -163,7 +163,7 @@ def without_pool(state: EditableInventory, name: str) -> tuple[EditableInventory
 
 
 def with_nodes(state: EditableInventory, objects: Iterable[object]) -> tuple[EditableInventory, Affected]:
-    """Return the state with more nodes and declared pools; a new one replaces one of the same kind and name.
+    """Return the state with more nodes and declared pools; equal kinds and names are replaced.
 
     Raises InventoryError.
     """
@@ -179,7 +179,7 @@ def with_nodes(state: EditableInventory, objects: Iterable[object]) -> tuple[Edi
 def with_profiles(
     state: EditableInventory, profiles: Sequence[NodeProfile]
 ) -> tuple[EditableInventory, Affected]:
-    """Return the state with more node profiles; a new one replaces one of the same name."""
+    """Return the state with more node profiles; equal names are replaced."""
     names = frozenset(profile.name for profile in profiles)
     kept = tuple(profile for profile in state.rules.profiles if profile.name not in names)
     rules = replace(state.rules, profiles=(*kept, *profiles))
@@ -312,7 +312,7 @@ def _capabilities(labels: Mapping[str, str], names: LabelNames) -> NodeCapabilit
 def _node_with(
     manifest: Mapping[str, Any], driver: Driver, names: Iterable[LabelNames], nodes: Collection[str]
 ) -> Mapping[str, Any]:
-    """Return an object; with another driver if it is one of these nodes, or a ResourceSlice of one."""
+    """Return an object; with another driver if it is among these nodes, or a ResourceSlice of theirs."""
     if _kind(manifest) == _SLICE and _node_of_slice(manifest) in nodes:
         return _slice_with(manifest, driver)
     if _kind(manifest) != NODE or _name(manifest) not in nodes:

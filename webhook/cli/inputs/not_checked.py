@@ -16,7 +16,7 @@ OF_NODES: Final = (*WITHOUT_NODES, UNKNOWN_CUDA)
 
 
 def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
-    """Return a decision; if nodes were given and there are none, what it did not check says so."""
+    """Return a decision; if nodes were given and there are none, its `not_checked` reports that."""
     if not nodes_given:
         return decision
     not_checked = tuple(
@@ -27,7 +27,7 @@ def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
 
 
 def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, str]]:
-    """Return what a decision did not check, for JSON."""
+    """Return the checks that a decision did not make, as JSON."""
     return [{"path": path, "reason": reason.in_language(language)} for path, reason in decision.not_checked]
 
 

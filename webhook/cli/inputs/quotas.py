@@ -54,7 +54,7 @@ _NOT_READ: Final = Message("quota not checked: {why}")
 
 
 class QuotaFinding(NamedTuple):
-    """A quota that leaves no room, or requires what a container lacks."""
+    """A quota that leaves no room, or requires a resource that a container does not set."""
 
     quota: str
     namespace: str
@@ -236,7 +236,7 @@ class Quotas:
 
 
 def _copies(document: Mapping[str, Any], path: Path, group: str) -> int:
-    """Return how many pods of the template at a path run at once; 1 if the object does not say it."""
+    """Return how many pods of the template at a path run at once; 1 if the object does not set it."""
     copies, node = 1, document
     for step in path[:-1] if group in _AT_ONCE else ():
         node = node[step]  # type: ignore[index]  # a path in the object: names and indices

@@ -107,10 +107,7 @@ class Session:
 
     @cached_property
     def rules(self) -> RuleSet:
-        """The rules that objects are evaluated with; errors in them are printed.
-
-        They are those of the options, the cluster or the built-in catalog.
-        """
+        """The rules that objects are evaluated with: of options, cluster or built-in; prints their errors."""
         loaded = self._rules_in_force()
         for error in loaded.errors:
             self.add_error(error.line(self.language), self.language)
@@ -131,7 +128,7 @@ class Session:
 
     @cached_property
     def node_objects(self) -> list[Any]:
-        """The nodes and the like in files; without files, those of the cluster, or none."""
+        """The objects of the inventory: from files, else from the cluster, else none."""
         return self._nodes[1]
 
     @cached_property
@@ -141,7 +138,7 @@ class Session:
 
     @property
     def nodes_given(self) -> bool:
-        """Whether a cluster that may be read or files say which nodes there are."""
+        """Whether the nodes are known, from files or from a cluster whose nodes are readable."""
         return self.nodes_readable and (bool(self.node_paths) or self.cluster.selected)
 
     @cached_property
@@ -257,12 +254,15 @@ class Session:
             saved = self.cluster.query(lambda cluster: cluster.rules_in_force())
         except BadInputError:  # the rules were read, so this is no reason to fail
             saved = {}
-        kept = {name: saved[rule] for name in invalid if (rule := name.rpartition("/")[2]) in saved}
-        for words, names in ((LAST_VALID_USED, kept.keys()), (LAST_VALID_KEPT, invalid - kept.keys())):
+        last_valid = {name: saved[rule] for name in invalid if (rule := name.rpartition("/")[2]) in saved}
+        for words, names in (
+            (LAST_VALID_USED, last_valid.keys()),
+            (LAST_VALID_KEPT, invalid - last_valid.keys()),
+        ):
             if names:
                 rules = ", ".join(sorted(name.rpartition("/")[2] for name in names))
                 print_warning(words.having(rules=rules))
-        return replace(loaded, rules=self._load((sources | kept).items()).rules)
+        return replace(loaded, rules=self._load((sources | last_valid).items()).rules)
 
     def no_rules(self) -> Message:
         """Return the message that the namespace has no rules, with the namespaces that have rules."""
@@ -296,8 +296,8 @@ class Session:
     @cached_property
     def label_rules(self) -> RuleSet:
         """The rules that may define labels of nodes; empty without options, as built-in rules define none."""
-        given = self.rule_paths or self.rule or self.cluster.selected
-        return self.rules if given else RuleSet()
+        is_selected = self.rule_paths or self.rule or self.cluster.selected
+        return self.rules if is_selected else RuleSet()
 
     @cached_property
     def label_names(self) -> LabelNames:
@@ -320,7 +320,7 @@ class Session:
         return self.complete(decide(self.snapshot, request, time()))
 
     def complete(self, decision: Decision) -> Decision:
-        """Return a decision; if nodes were given and there are none, what it did not check says so."""
+        """Return a decision; if nodes were given and there are none, its `not_checked` reports that."""
         return with_inventory(decision, nodes_given=self.nodes_given)
 
     def add_note(self, message: str | Message) -> None:
@@ -363,7 +363,7 @@ class Session:
                 self.add_error(f"{path}: contains no objects")
 
     def _with_defaults(self, subject: Subject) -> Subject:
-        """Return a subject as webhooks see it, with a note on what a LimitRange adds."""
+        """Return a subject as webhooks see it; add a note on the defaults of a LimitRange."""
         request, note = self.quotas.with_defaults(subject.request)
         if note:
             self.add_note(f"{subject.source}: {note}")
@@ -371,12 +371,14 @@ class Session:
 
     def exit_status(self, decisions: Iterable[Decision], fail_on: str = "deny") -> int:
         """Return the exit status of a command with these decisions; see webhook.cli."""
-        made = list(decisions)
+        all_decisions = list(decisions)
         if self.failed:
             return BAD_INPUT
-        if any(not decision.allowed for decision in made):
+        if any(not decision.allowed for decision in all_decisions):
             return _DENIED
-        return _WARNED if fail_on == "warn" and any(decision.warning_lines for decision in made) else 0
+        return (
+            _WARNED if fail_on == "warn" and any(decision.warning_lines for decision in all_decisions) else 0
+        )
 
 
 def with_session(command: F) -> F:

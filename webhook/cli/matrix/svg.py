@@ -77,7 +77,7 @@ def draw(tables: Sequence[Table], notes: Footnotes, language: Language) -> str:
 
 
 class _Page:
-    """A page that is filled from the top; its width is that of its content."""
+    """A page that is filled from the top, as wide as its content."""
 
     def __init__(self, language: Language) -> None:
         self.language = language

@@ -52,12 +52,12 @@ def os_error_text(error: OSError) -> str:
 
 def counted(number: int, noun: str) -> Message:
     """Return a number with its noun: `1 rule`, `2 rules`."""
-    one, several = COUNTED[noun]
-    return one if number == 1 else several.having(count=number)
+    singular, plural = COUNTED[noun]
+    return singular if number == 1 else plural.having(count=number)
 
 
 def first_of(items: Sequence[str]) -> str:
-    """Return the first of several items and the number of the others, as kubectl prints lists."""
+    """Return the first item and the number of further ones, as kubectl prints lists."""
     first, *others = items or [""]
     return f"{first} + {len(others)} more..." if others else first
 
@@ -126,7 +126,7 @@ def print_summary(*parts: str | Message, err: bool = True) -> None:
 
 
 def _rendered(message: str | Message, language: Language | None = None) -> tuple[str, Language]:
-    """Return the text of a message and its language: by default that of the command; a text is English."""
+    """Return the text of a message and its language, by default the command's; a plain text is English."""
     if isinstance(message, str):
         return message, language or Language.EN
     language = language or current_language()

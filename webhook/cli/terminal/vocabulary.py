@@ -348,5 +348,5 @@ def value(column: str, cell: str, language: Language) -> str:
 
 
 def is_word(column: str, cell: str) -> bool:
-    """Return whether a table cell has one of the fixed values of its column."""
+    """Return whether a table cell has a fixed value of its column."""
     return cell in _VALUES.get(column, ())

@@ -66,9 +66,9 @@ class RuleTest:
 
 
 def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], list[RuleError]]:
-    """Return the valid test documents of a text, and the errors of the others.
+    """Return the valid test documents of a text, and the errors in invalid ones.
 
-    A text without documents is an error, and so is a duplicate name of cases.
+    A text without documents is an error, and so are two cases with the same name.
     """
     tests: list[RuleTest] = []
     errors: list[RuleError] = []
@@ -137,8 +137,8 @@ class _Reader:
         )
 
     def _case(self, case: CaseDocument, path: Path, shared: Inventory) -> Case | None:
-        own = "nodes" in case.model_fields_set
-        inventory = self._inventory(case.nodes, (*path, "nodes")) if own else shared
+        has_nodes = "nodes" in case.model_fields_set
+        inventory = self._inventory(case.nodes, (*path, "nodes")) if has_nodes else shared
         request = self._request(case, (*path, "pod"))
         if request is None:
             return None

@@ -29,11 +29,11 @@ class Difference:
     """A difference between expectation and decision.
 
     Attributes:
-        what: the key in `expect`, or a JSON Pointer.
+        key: the key in `expect`, or a JSON Pointer.
         lines: pairs of mark and text. Marks: EXPECTED (only expected), ACTUAL (only in the decision), BOTH.
     """
 
-    what: str
+    key: str
     lines: tuple[tuple[str, str], ...]
 
     def marked(self, mark: str) -> list[str]:
@@ -48,16 +48,16 @@ def differences(
 
     patched: the object after the decision. language: of the expected messages.
     """
-    given = expect.model_fields_set
+    set_keys = expect.model_fields_set
     compared = [
         _one("allowed", expect.allowed, decision.allowed),
         _violations(expect.violations, decision.violations, language),
     ]
-    if "warnings" in given:
+    if "warnings" in set_keys:
         compared.append(
             _warnings(expect.warnings, [line.in_language(language) for line in decision.warning_lines])
         )
-    if "patch" in given:
+    if "patch" in set_keys:
         expected = [operation.model_dump() for operation in expect.patch]
         compared.append(_patch(expected, decision.patch))
     compared += [_one(place, value, value_at(patched, place)) for place, value in expect.fields.items()]
@@ -82,11 +82,11 @@ def _text(value: Any) -> str:
     return _ABSENT if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _one(what: str, expected: Any, actual: Any) -> Difference:
+def _one(key: str, expected: Any, actual: Any) -> Difference:
     before, after = _text(expected), _text(actual)
     if before == after:
-        return Difference(what, ((BOTH, after),))
-    return Difference(what, ((EXPECTED, before), (ACTUAL, after)))
+        return Difference(key, ((BOTH, after),))
+    return Difference(key, ((EXPECTED, before), (ACTUAL, after)))
 
 
 def _patch(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:

@@ -72,7 +72,7 @@ def _failure(result: CaseResult, *, styled: bool) -> Iterator[str]:
     title = f"{location.file}:{location.line}: {result.case.name}"
     yield f"    {click.style('✗', fg='red')} {click.style(printable(title), bold=True)}" if styled else title
     for difference in result.differences:
-        yield f"        {printable(difference.what)}"
+        yield f"        {printable(difference.key)}"
         for mark, text in difference.lines:
             line = printable(f"{mark} {text}", "\n").replace("\n", f"\n{' ' * 12}")
             yield f"          {click.style(line, fg=_COLOURS[mark]) if styled else line}"
@@ -89,7 +89,7 @@ def json_of(files: Sequence[FileResult]) -> str:
             "seconds": round(result.seconds, 6),
             "differences": [
                 {
-                    "what": difference.what,
+                    "what": difference.key,
                     "expected": difference.marked(EXPECTED),
                     "found": difference.marked(ACTUAL),
                 }
@@ -134,9 +134,9 @@ def junit_of(files: Sequence[FileResult]) -> str:
         for result in tested.results:
             case = _testcase(suite, tested.file, result.case.name, result.case.location.line, result.seconds)
             if result.differences:
-                what = ", ".join(difference.what for difference in result.differences)
+                keys = ", ".join(difference.key for difference in result.differences)
                 failure = ET.SubElement(
-                    case, "failure", type="difference", message=f"not as expected: {what}"
+                    case, "failure", type="difference", message=f"not as expected: {keys}"
                 )
                 failure.text = "\n".join(_failure(result, styled=False))
         for error in tested.errors:

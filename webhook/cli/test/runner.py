@@ -57,7 +57,7 @@ class CaseResult:
     @property
     def stale(self) -> bool:
         """Whether only the expected patch differs."""
-        return [difference.what for difference in self.differences] == ["patch"]
+        return [difference.key for difference in self.differences] == ["patch"]
 
 
 @dataclass(frozen=True, slots=True)

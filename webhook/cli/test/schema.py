@@ -84,20 +84,20 @@ class NodeDocument(RuleDocument):
 
     @model_validator(mode="after")
     def _in_one_way(self) -> Self:
-        given = self.model_fields_set
-        short = [name for name in _NAMES if name in given]
-        if self.file and len(given) > 1:
+        set_keys = self.model_fields_set
+        short = [name for name in _NAMES if name in set_keys]
+        if self.file and len(set_keys) > 1:
             raise ValueError("`file` allows no other key")
-        if short and "metadata" in given:
+        if short and "metadata" in set_keys:
             raise ValueError(f"a node with `metadata` is complete; move {short[0]!r} into it")
         if short and self.kind not in ("", _NODE):
             raise ValueError(f"a {self.kind} has no short form; write it as in the Kubernetes API")
-        if not self.file and not self.name and "metadata" not in given:
+        if not self.file and not self.name and "metadata" not in set_keys:
             raise ValueError(f"expected a node as {{{', '.join(_NAMES)}}}, a complete object, or {{file}}")
         return self
 
     def objects(self) -> Iterator[dict[str, Any]]:
-        """Yield the Node objects; none for a file."""
+        """Yield the Node objects; nothing for a file."""
         if "metadata" in self.model_fields_set:
             yield self.model_dump(by_alias=True, exclude_unset=True)
         elif self.name:
@@ -127,7 +127,7 @@ def _pod(value: dict[str, Any]) -> dict[str, Any]:
 
 
 class CaseDocument(RuleDocument):
-    """One case: an object, the nodes of its cluster, and what is expected."""
+    """One case: an object, the nodes of its cluster, and the expected decision."""
 
     name: NonEmpty = Field(description="a sentence, for readers and for `--run`")
     namespace: str = Field("", description="for an object without namespace; default: `default`")

@@ -89,7 +89,7 @@ def flow(value: Any) -> str:
 
 
 def _nodes(document: Document, path: Path) -> list[yaml.Node]:
-    """Return the nodes from the root to the key and the value at a path; none if it is absent."""
+    """Return the nodes from the root to the key and the value at a path; empty if it is absent."""
     nodes: list[yaml.Node] = []
     node = document.tree()
     key: yaml.Node = node

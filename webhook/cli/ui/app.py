@@ -84,8 +84,8 @@ def _guard(app: flask.Flask, token: str, cookie: str, hosts: Collection[str]) ->
             return _refused("this page is served to 127.0.0.1 and localhost only")
         if request.method == "POST" and request.headers.get("Origin") != f"http://{request.host}":
             return _refused("the request does not come from this page")
-        given = request.args.get("token", "") if request.path == "/" else ""
-        if not any(_equal(candidate, token) for candidate in (given, request.cookies.get(cookie, ""))):
+        query_token = request.args.get("token", "") if request.path == "/" else ""
+        if not any(_equal(candidate, token) for candidate in (query_token, request.cookies.get(cookie, ""))):
             return _refused("token missing or wrong: open the address that gpugate ui printed")
         return None
 
@@ -145,7 +145,7 @@ def _opened(case: OpenedCase) -> dict[str, str]:
 
 
 def _settings(page: Page) -> dict[str, Any]:
-    """Return what the page can choose from."""
+    """Return the rules, nodes and examples that the page offers."""
     return {
         "rules": {choice: rules.names for choice, rules in page.rules.items()},
         "nodes": page.nodes and {"names": page.nodes.names, "count": len(page.nodes.inventory)},
@@ -192,5 +192,5 @@ def _refused(message: str) -> flask.Response:
     return flask.Response(f"{message}\n", HTTPStatus.FORBIDDEN, content_type="text/plain; charset=utf-8")
 
 
-def _equal(given: str, token: str) -> bool:
-    return hmac.compare_digest(given.encode(), token.encode())
+def _equal(value: str, token: str) -> bool:
+    return hmac.compare_digest(value.encode(), token.encode())

@@ -1,4 +1,4 @@
-"""The nodes that the scheduler may choose for an object, as far as labels, taints and amounts show."""
+"""The nodes that the scheduler may choose for an object, by labels, taints and amounts of resources."""
 
 from __future__ import annotations
 

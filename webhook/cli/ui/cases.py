@@ -1,4 +1,4 @@
-"""Case files, which hold what the page shows, and rule tests made from them."""
+"""Case files, which hold the texts of the page, and rule tests made from them."""
 
 from __future__ import annotations
 
@@ -72,8 +72,8 @@ def read_case(text: str, name: str = "case") -> SavedCase:
         return SavedCase.model_validate(document.value)
     except ValidationError as error:
         first_error = schema_errors(error, SavedCase, document, (), "")[0]
-        what = f"{first_error.path}: {first_error.message}" if first_error.path else first_error.message
-        raise SourceError(first_error.location, what) from None
+        message = f"{first_error.path}: {first_error.message}" if first_error.path else first_error.message
+        raise SourceError(first_error.location, message) from None
 
 
 def examples() -> list[SavedCase]:

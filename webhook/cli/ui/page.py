@@ -34,7 +34,7 @@ _KEPT_INVENTORIES: Final = 4
 
 
 class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
-    """What the page asks: to evaluate a text with rules and nodes.
+    """A request of the page: to evaluate a text with rules and nodes.
 
     Attributes:
         pod: the objects to evaluate, as YAML.

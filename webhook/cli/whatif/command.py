@@ -224,8 +224,8 @@ def _check_images(images: Iterable[ImageChange], subjects: Iterable[WorkloadRequ
 
 def _images_in(document: Any) -> list[str]:
     if isinstance(document, dict):
-        own = [value for key, value in document.items() if key == "image" and isinstance(value, str)]
-        return own + [image for value in document.values() for image in _images_in(value)]
+        images = [value for key, value in document.items() if key == "image" and isinstance(value, str)]
+        return images + [image for value in document.values() for image in _images_in(value)]
     return [image for item in document for image in _images_in(item)] if isinstance(document, list) else []
 
 

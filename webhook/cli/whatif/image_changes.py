@@ -49,7 +49,7 @@ def parse_image_change(text: str) -> ImageChange:
 
 
 def with_images(document: Any, changes: Iterable[ImageChange]) -> Any:
-    """Return an object with other images in it; the object itself if none of them changes."""
+    """Return an object with its images replaced; the object itself if no image changes."""
     renames = list(changes)
     if isinstance(document, dict):
         members = {key: with_images(value, renames) for key, value in document.items()}

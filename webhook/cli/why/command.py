@@ -134,7 +134,7 @@ class Result:
         return f"{key.kind} {key.namespace}/{key.name}"
 
     def looked_at(self) -> str:
-        """Return what was compared, in one line."""
+        """Return the line with the inputs that were compared."""
         logs = ", ".join(
             f"{place.partition(', line')[0]} ({lines.in_language(self.language)})"
             for place, text in self.facts.logs.items()
@@ -164,8 +164,10 @@ class Result:
         """Return the lines of a cause: certainty and text, the fix, the evidence; each in parts."""
         lines: list[list[str]] = [[self._mark(cause.certainty), shortened(cause.text)]]
         lines += [[f"  → {shortened(cause.fix)}"]] if cause.fix else []
-        seen = CAUSE_SEEN.in_language(self.language)
-        return lines + [[styled(f"  {seen}: {line.place}: {line.text}", dim=True)] for line in cause.evidence]
+        label = CAUSE_SEEN.in_language(self.language)
+        return lines + [
+            [styled(f"  {label}: {line.place}: {line.text}", dim=True)] for line in cause.evidence
+        ]
 
     def _no_cause(self) -> list[str]:
         is_pod = isinstance(self.facts, PodFacts)
@@ -220,8 +222,8 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
     """
     kind, slash, rest = name.partition("/")
     if not slash or kind.lower() in ("pod", "pods", "po"):
-        wanted = rest if slash else name
-        return PodFacts(session.cluster.query(lambda cluster: cluster.pod(namespace, wanted)))
+        pod_name = rest if slash else name
+        return PodFacts(session.cluster.query(lambda cluster: cluster.pod(namespace, pod_name)))
     workloads = list_workloads((), session, namespace)
     chosen = [workload for workload in workloads if workload.reference.lower() == name.lower()]
     if not chosen:

@@ -61,16 +61,19 @@ class Unscheduled(NamedTuple):
                 nodes = ", ".join(inventory.names(away)[:_MOST_NAMED])
                 return _AWAY.having(name=name), _CHECK.having(nodes=nodes)
             return self._not_offered(name)
-        amount, most = usage_of(self.spec).amounts.get(f"requests.{name}", 0), inventory.largest_amount(name)
-        if most and amount > most:
-            facts = {"name": name, "amount": ceil(amount), "most": most}
+        amount, largest = (
+            usage_of(self.spec).amounts.get(f"requests.{name}", 0),
+            inventory.largest_amount(name),
+        )
+        if largest and amount > largest:
+            facts = {"name": name, "amount": ceil(amount), "most": largest}
             return _TOO_MANY.having(**facts), _FEWER.having(**facts)
         return None
 
     def _not_offered(self, name: str) -> tuple[Message, Message]:
         offered = sorted(self.inventory.resources)
-        if meant := next(iter(get_close_matches(name, offered, 1, _SIMILAR)), ""):
-            facts = {"name": name, "meant": meant}
+        if similar := next(iter(get_close_matches(name, offered, 1, _SIMILAR)), ""):
+            facts = {"name": name, "meant": similar}
             return _NOT_OFFERED_MEANT.having(**facts), _WRITE.having(**facts)
         domain = name.partition("/")[0]
         others = ", ".join([other for other in offered if other.startswith(f"{domain}/")][:_MOST_NAMED])
@@ -80,5 +83,7 @@ class Unscheduled(NamedTuple):
     def taints(self) -> str:
         """Return the taints that keep the pod from the nodes that it selects, as kubectl writes them."""
         nodes, tolerations = candidates(self.inventory, self.spec), self.spec.get("tolerations")
-        kept = [str(taint) for taint in self.inventory.taints(nodes) if not tolerates(tolerations, [taint])]
-        return ", ".join(kept[:_MOST_NAMED])
+        untolerated = [
+            str(taint) for taint in self.inventory.taints(nodes) if not tolerates(tolerations, [taint])
+        ]
+        return ", ".join(untolerated[:_MOST_NAMED])
