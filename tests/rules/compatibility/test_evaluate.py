@@ -616,7 +616,7 @@ def test_an_unverified_fact_only_warns() -> None:
 def test_an_unverified_compute_capability_only_warns() -> None:
     """Future images of NGC are likely to require 7.5."""
     cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "t4", gfd("13.0", T4))
-    document = gpu_pod("nvcr.io/nvidia/pytorch:26.10-py3")
+    document = gpu_pod("nvcr.io/nvidia/pytorch:27.10-py3")
     warnings = "\n".join(decided(cluster[:1], document).warnings)
 
     assert ["v100-0", "t4-0"] == admitted_to(cluster, document)

@@ -184,7 +184,7 @@ def test_an_image_can_require_a_compute_capability(image: str, compute: str) -> 
         ("vllm/vllm-openai:v0.8.5", (10, 0), False),
         ("pytorch/pytorch:2.13.0-cuda12.6-cudnn9-runtime", (10, 0), False),
         ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (12, 1), True),
-        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (13, 0), True),
+        ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (13, 0), False),
         ("pytorch/pytorch:2.13.0-cuda13.0-cudnn9-runtime", (7, 0), False),
         ("pytorch/pytorch:2.7.1-cuda12.8-cudnn9-runtime", (7, 0), False),
         ("pytorch/pytorch:2.7.1-cuda12.8-cudnn9-devel", (12, 0), True),
