@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any, Final
 
+from rules.cuda.tables import BUILT_IN, Facts
 from rules.nodes.devices.state import DRA_KINDS, GROUP, dra_state
 from rules.nodes.gpu_operator import CLUSTER_POLICY, DAEMON_SET, read_operator, toolkit_daemon_set
 from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
@@ -22,12 +23,12 @@ _KINDS: Final = {
 }
 
 
-def inventory_of(document: object) -> Inventory:
+def inventory_of(document: object, facts: Facts = BUILT_IN) -> Inventory:
     """Return the inventory of a document.
 
     document: a Node, an object of POOL_KINDS or DRA_KINDS, cluster-autoscaler's status, settings of GPU
-    Operator, or a List or list of them. If several nodes have the same name, the last one is used. Raises
-    InventoryError for anything else.
+    Operator, or a List or list of them. If several nodes have the same name, the last one is used. facts:
+    what is known of GPUs and drivers. Raises InventoryError for anything else.
     """
     nodes: list[tuple[Mapping[str, Any], str]] = []
     others: dict[str, list[Mapping[str, Any]]] = {}
@@ -38,8 +39,8 @@ def inventory_of(document: object) -> Inventory:
             others.setdefault(kind, []).append(item)
     dra = {kind: others.pop(kind) for kind in DRA_KINDS if kind in others}
     operator = (others.pop(kind, []) for kind in (CLUSTER_POLICY, toolkit_daemon_set()))
-    empty = Inventory().with_operator(read_operator(*operator))
-    after = empty.with_nodes(nodes).with_pools(declared_pools(others))
+    empty = Inventory().with_operator(read_operator(*operator)).with_facts(facts)
+    after = empty.with_nodes(nodes).with_pools(declared_pools(others, facts=facts))
     return after.with_dra(dra_state(dra)) if dra else after
 
 

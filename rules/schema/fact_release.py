@@ -5,17 +5,19 @@ from __future__ import annotations
 import zlib
 from base64 import b64decode
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
 from rules.cuda.fact_bundle import MAX_BYTES, FactBundleError, read_bundle
-from rules.cuda.tables import Facts, read_table, table_names
+from rules.cuda.tables import Facts, built_in_tables
 from rules.model.rule import FactRelease
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, missing_key, unknown_key
 from rules.text.i18n import Joined, Message, Text
 from rules.text.paths import Path
+from rules.text.yaml_document import Location
 
 # The value of the label `gpugate.dev/type`.
 FACTS_TYPE: Final = "Facts"
@@ -39,19 +41,16 @@ def build_release(builder: RuleBuilder, config_map: Mapping[str, Any]) -> FactRe
         if data is None:
             builder.add_error(path[:-1], missing_key(KEY), key=True, code=Code.MISSING_KEY)
             return None
-        bundle = read_bundle(data, _built_in())
+        return replace(read_release(data, builder.name, builder.location), enabled=builder.enabled)
     except FactBundleError as error:
         builder.add_error(path, Joined(": ", [error.place, error.text]) if error.place else error.text)
         return None
-    return FactRelease(
-        builder.name,
-        Text(""),
-        builder.enabled,
-        builder.location,
-        bundle.date,
-        sha256(data).hexdigest(),
-        Facts(bundle.tables.__getitem__),
-    )
+
+
+def read_release(data: bytes, name: str, location: Location) -> FactRelease:
+    """Return the release that is in a bundle, enabled. Raises FactBundleError."""
+    bundle, digest = read_bundle(data, _built_in()), sha256(data).hexdigest()
+    return FactRelease(name, Text(""), True, location, bundle.date, digest, Facts(bundle.tables.__getitem__))
 
 
 def _members(config_map: Mapping[str, Any], field: str) -> Mapping[Any, Any]:
@@ -71,6 +70,4 @@ def _bundle(packed: Mapping[Any, Any], plain: Mapping[Any, Any]) -> bytes | None
         raise FactBundleError("", Message("not gzip in base64: {why}", why=str(error))) from None
 
 
-@cache
-def _built_in() -> Mapping[str, Any]:
-    return {name: read_table(name) for name in table_names()}
+_built_in: Final = cache(built_in_tables)

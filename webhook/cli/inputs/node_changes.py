@@ -73,11 +73,11 @@ class EditableInventory:
     def of(cls, objects: Iterable[object], rules: RuleSet) -> EditableInventory:
         """Return the state of these objects and rules. Raises InventoryError."""
         flat = tuple(manifest for document in objects for manifest, _ in objects_of(document, "document"))
-        return cls(flat, rules, inventory_of(list(flat)).node_pools.pools)
+        return cls(flat, rules, inventory_of(list(flat), rules.facts or BUILT_IN).node_pools.pools)
 
     def inventory(self) -> Inventory:
         """Return the inventory of the objects, with `pools` as the declared pools."""
-        inventory = inventory_of(list(self.objects))
+        inventory = inventory_of(list(self.objects), self.rules.facts or BUILT_IN)
         return inventory.with_pools(inventory.node_pools._replace(pools=self.pools))
 
     @property

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
-from rules import Inventory, InventoryError, inventory_of
+from rules import Facts, Inventory, InventoryError, inventory_of
+from rules.cuda.tables import BUILT_IN
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_path
@@ -21,23 +22,26 @@ _VALID_LIST: Final = (
 _MOST_NAMES: Final = 2
 
 
-def read_nodes(paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER) -> tuple[Inventory, list[Any]]:
+def read_nodes(
+    paths: Sequence[str], cluster: ClusterSource = NO_CLUSTER, facts: Facts = BUILT_IN
+) -> tuple[Inventory, list[Any]]:
     """Return the inventory in files, or of the cluster if there are no paths, and the objects it is made of.
 
-    Raises BadInputError if a file cannot be read or an object does not belong to an inventory.
+    facts: what is known of GPUs and drivers. Raises BadInputError if a file cannot be read or an object does
+    not belong to an inventory.
     """
     if not (paths or cluster.selected):
-        return Inventory(), []
+        return Inventory().with_facts(facts), []
     with progress(READING_NODES):
         if not paths:
             objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
-            return inventory_of(objects), objects
+            return inventory_of(objects, facts), objects
         documents = [document for path in paths for document in _node_documents(path)]
         objects = [document.value for document in documents]
         try:
             names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
             rest = ["…"] if len(paths) > _MOST_NAMES else []
-            return inventory_of(objects).from_files(", ".join([*names, *rest])), objects
+            return inventory_of(objects, facts).from_files(", ".join([*names, *rest])), objects
         except InventoryError:
             for document in documents:
                 _check_nodes(document)

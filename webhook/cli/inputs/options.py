@@ -144,6 +144,14 @@ nodes_option: Final = files_option(
     "node_paths",
     help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
 )
+facts_option: Final = click.option(
+    "--facts",
+    "facts_path",
+    type=FILE,
+    metavar="FILE",
+    help="Bundle of facts about drivers, GPUs and images, as `gpugate facts bundle` writes it.  [default: "
+    "the facts of the cluster, or the built-in ones]",
+)
 workloads_option: Final = files_option(
     "--workloads",
     "workload_paths",
@@ -200,12 +208,13 @@ cluster_options: Final = option_group(
 )
 # The options of decisions except the rules.
 node_and_cluster_options: Final = options(
-    nodes_option, cluster_options, namespace_option, language_option, quiet_option
+    nodes_option, facts_option, cluster_options, namespace_option, language_option, quiet_option
 )
 decision_options: Final = options(rules_in_force_option, node_and_cluster_options)
 # The options of commands that read labels of nodes.
 label_options: Final = options(
     nodes_option,
+    facts_option,
     rules_option(
         "Read labels as these rules define them.  [default: the rules of the cluster, or the built-in rules]"
     ),

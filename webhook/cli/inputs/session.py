@@ -18,6 +18,7 @@ from rules import (
     DEFAULT_NAMESPACE,
     AdmissionRequest,
     Decision,
+    Facts,
     Inventory,
     Language,
     Loaded,
@@ -80,6 +81,7 @@ class Session:
 
     Attributes:
         rule: value of `--rule`: the rule that defines the labels of nodes.
+        facts_path: value of `--facts`: the bundle that replaces all other facts.
         nodes_readable: whether the user has the right to read the nodes.
         failed: whether a rule or an object has an error; the exit status is 2 then.
         notes: what could not be read, and so is not checked.
@@ -92,6 +94,7 @@ class Session:
     cluster: ClusterSource = NO_CLUSTER
     lang: str = Language.EN.value
     rule: str | None = None
+    facts_path: str | None = None
     nodes_readable: bool = field(default=True, init=False)
     failed: bool = field(default=False, init=False)
     notes: list[str] = field(default_factory=list, init=False)
@@ -111,7 +114,7 @@ class Session:
         loaded = self._rules_in_force()
         for error in loaded.errors:
             self.add_error(error.line(self.language), self.language)
-        return loaded.rules
+        return self._with_facts(loaded.rules)
 
     @cached_property
     def workloads(self) -> Workloads:
@@ -169,12 +172,12 @@ class Session:
             self._load_rules()
         except ForbiddenError as error:
             self.notes.append(WITHOUT_CLUSTER_RULES.having(why=error).in_language(self.language))
-            self.rules = self.read_rules([BUILT_IN]).rules
+            self.rules = self._with_facts(self.read_rules([BUILT_IN]).rules)
         try:
             _ = self.inventory
         except ForbiddenError as error:
             self.notes.append(WITHOUT_CLUSTER_NODES.having(why=error).in_language(self.language))
-            self.inventory, self.nodes_readable = Inventory(), False
+            self.inventory, self.nodes_readable = Inventory().with_facts(self.facts), False
         _ = self.policy
 
     def load_all(self) -> None:
@@ -275,12 +278,38 @@ class Session:
         none = NO_CLUSTER_RULES.having(namespace=self.rules_namespace)
         return Message("{none}{elsewhere}", none=none, elsewhere=elsewhere)
 
+    # Facts
+
+    @cached_property
+    def facts(self) -> Facts:
+        """The facts of `--facts`, else of the rules, else the built-in ones."""
+        from rules.cuda.tables import BUILT_IN as BUILT_IN_FACTS
+
+        return self.label_rules.facts or BUILT_IN_FACTS
+
+    def _with_facts(self, rules: RuleSet) -> RuleSet:
+        """Return rules with the facts of `--facts` instead of others. Raises BadInputError."""
+        if self.facts_path is None:
+            return rules
+        from rules.cuda.fact_bundle import FactBundleError
+        from rules.schema.fact_release import read_release
+        from rules.text.yaml_document import Location
+
+        path = self.facts_path
+        data = "".join(text for _, text in read_path(path))
+        try:
+            release = read_release(data.encode("utf-8", "surrogatepass"), path, Location(path))
+        except FactBundleError as error:
+            place = f"{path}: {error.place}" if error.place else path
+            raise BadInputError(f"{place}: {error.text.in_language(self.language)}") from None
+        return replace(rules, releases=(release,))
+
     # Nodes
 
     @cached_property
     def _nodes(self) -> tuple[Inventory, list[Any]]:
         """The inventory, and the objects that it is made of."""
-        return read_nodes(self.node_paths, self.cluster)
+        return read_nodes(self.node_paths, self.cluster, self.facts)
 
     def present_nodes(self) -> Inventory:
         """Return the nodes and declared pools, by default of the current context.
@@ -297,7 +326,7 @@ class Session:
     def label_rules(self) -> RuleSet:
         """The rules that may define labels of nodes; empty without options, as built-in rules define none."""
         is_selected = self.rule_paths or self.rule or self.cluster.selected
-        return self.rules if is_selected else RuleSet()
+        return self.rules if is_selected else self._with_facts(RuleSet())
 
     @cached_property
     def label_names(self) -> LabelNames:

@@ -214,7 +214,7 @@ def run_case(case: Case, policy: Policy) -> CaseResult:
         kind = f"{request.kind} of API group {request.group!r}"
         raise _NoPodsError(f"objects of kind {kind} do not contain pods, so no rule applies")
     start = perf_counter()
-    decision = decide(Snapshot(policy, case.inventory), request, case.now)
+    decision = decide(Snapshot(policy, case.inventory.with_facts(policy.facts)), request, case.now)
     seconds = perf_counter() - start
     patched = request.object
     if case.expect.fields:

@@ -119,7 +119,11 @@ def write_test(page: Page, question: Question) -> str:
         for place, value in document.objects():
             subject = _subject(document, place, value, question.namespace)
             try:
-                decision = decide(Snapshot(policy, page.inventory(question)), subject.request, instant(now))
+                decision = decide(
+                    Snapshot(policy, page.inventory(question).with_facts(policy.facts)),
+                    subject.request,
+                    instant(now),
+                )
             except ObjectError as error:
                 raise SourceError(document.locate(place), str(error)) from None
             case: dict[str, Any] = {"name": f"{subject.request.kind} {subject.name}: {_verb(decision)}"}

@@ -59,7 +59,7 @@ def evaluate(page: Page, question: Question) -> Json:
     quotas = Quotas(NO_CLUSTER, language)  # of the text
     quotas.add(objects, question.namespace)
     inventory = inventory.with_dra(inventory.dra.with_claims_in(objects, question.namespace))
-    snapshot, nodes_given = Snapshot(policy, inventory), page.has_nodes(question)
+    snapshot, nodes_given = Snapshot(policy, inventory.with_facts(policy.facts)), page.has_nodes(question)
     results = []
     for document, place, value in values[:MAX_OBJECTS]:
         line = document.locate(place).line
