@@ -14,8 +14,9 @@ from types import MappingProxyType
 from typing import Final, NamedTuple
 
 from rules.kube.names import parse_int64
+from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression, Term
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted, matched_by
+from rules.nodes.node_selector import admitted, matched_by
 
 # Terms of one clause: they multiply with those of other containers and of the user. Instead of more, one term
 # has the values of all, and may admit nodes that do not fit.

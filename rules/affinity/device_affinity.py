@@ -6,9 +6,10 @@ from itertools import islice
 from typing import Final
 
 from rules.affinity.node_affinity import Requirement
+from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory
 from rules.nodes.label_families import LabelNames, autoscaler_labels
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, admitted
+from rules.nodes.node_selector import admitted
 from rules.nodes.pools.document import may_be_required
 
 # Maximum values of a label that a term may list: a label that names each node would make a long list, and

@@ -16,7 +16,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity.version_range import VersionRange, version_clause
-from rules.nodes.node_selector import (
+from rules.kube.node_selector_term import (
     EXPRESSIONS,
     Clause,
     MatchExpression,

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rules.kube.names import parse_int64
+from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression, Term
 from rules.nodes.label_families import LabelFamily, Version
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term
 
 if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory

@@ -38,12 +38,13 @@ from rules.compatibility.result import (
     RuleRequirement,
 )
 from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
+from rules.kube.node_selector_term import REQUIRED
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_selector import REQUIRED, candidates, excluding
+from rules.nodes.node_selector import candidates, excluding
 from rules.text.bounded_cache import Budget
 from rules.text.i18n import Message
 from rules.text.paths import field_path

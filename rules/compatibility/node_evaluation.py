@@ -26,13 +26,14 @@ from rules.compatibility.result import (
     unmet_requirements,
 )
 from rules.cuda.requirements import GpuRequirements
+from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression, Term
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
 from rules.nodes.devices.devices import DeviceKind
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_selector import EXPRESSIONS, Clause, MatchExpression, Term, admitted
+from rules.nodes.node_selector import admitted
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Message
 

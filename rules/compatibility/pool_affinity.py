@@ -8,10 +8,10 @@ from rules.affinity.node_affinity import Requirement
 from rules.compatibility.node_evaluation import NodeEvaluator
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import NodeSetResult, RuleRequirement
+from rules.kube.node_selector_term import Clause
 from rules.model.check_result import Level
 from rules.model.rule import Action
 from rules.nodes.inventory import INSTANCE_TYPE
-from rules.nodes.node_selector import Clause
 
 
 def of_pools(

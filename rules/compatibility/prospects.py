@@ -7,19 +7,12 @@ from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.result import Amounts, NodeClassResult, RuleRequirement
+from rules.kube.node_selector_term import EXPRESSIONS, MatchExpression, Term, parse_term, required_terms
 from rules.kube.tolerations import tolerates
 from rules.model.check_result import Level, level_of
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_pool import NodePool
-from rules.nodes.node_selector import (
-    EXPRESSIONS,
-    MatchExpression,
-    Term,
-    admitted,
-    matched_by,
-    parse_term,
-    required_terms,
-)
+from rules.nodes.node_selector import admitted, matched_by
 from rules.text.bounded_cache import bounded_cache
 
 # Requirements of pods that are kept with their results, and the most characters of one; 0.1 KB a pool each.

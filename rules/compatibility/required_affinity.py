@@ -19,13 +19,14 @@ from rules.compatibility.checks.driver import STABLE_MAJORS
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import known_cudas
+from rules.kube.node_selector_term import Clause
 from rules.model.check_result import Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelFamily, LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import NodePool
-from rules.nodes.node_selector import Clause, admitted
+from rules.nodes.node_selector import admitted
 
 # Kinds of nodes that are remembered with other drivers; nodes come and go, their kinds stay.
 _REMEMBERED: Final = 4096

@@ -14,12 +14,12 @@ from typing import Final, NamedTuple
 from rules.compatibility.result import RuleRequirement
 from rules.decision.messages import denial
 from rules.kube.names import MAX_QUALIFIED_NAME
+from rules.kube.node_selector_term import expressions_of, required_terms
 from rules.kube.pod import Pod
 from rules.model.decision import Decision
 from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.model.workload_kinds import FoundPod
-from rules.nodes.node_selector import expressions_of, required_terms
 from rules.text.bounded_cache import OverBudgetError
 from rules.text.i18n import Joined, Line, Message
 from rules.text.paths import field_path

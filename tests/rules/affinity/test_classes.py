@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from rules.affinity.classes import MOST_TERMS, Split, distinguishing
+from rules.kube.node_selector_term import Clause
 from rules.nodes.inventory_document import inventory_of
-from rules.nodes.node_selector import Clause, admitted
+from rules.nodes.node_selector import admitted
 
 FACTS = [["minor", "major"], ["product"], ["mode"]]
 

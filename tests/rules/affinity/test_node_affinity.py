@@ -8,10 +8,10 @@ import pytest
 
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
 from rules.affinity.version_range import VersionRange
+from rules.kube.node_selector_term import MatchExpression
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames, Version
-from rules.nodes.node_selector import MatchExpression
 from tests.support.reference_selector import with_required
 
 NAMES = LabelNames()

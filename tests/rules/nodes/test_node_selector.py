@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 
+from rules.kube.node_selector_term import parse_term
 from rules.nodes.inventory_document import inventory_of
-from rules.nodes.node_selector import candidates, matching, parse_term
+from rules.nodes.node_selector import candidates, matching
 from tests.support import reference_selector as reference
 from tests.support.laws import EXAMPLES
 
