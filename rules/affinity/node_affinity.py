@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from itertools import chain, product
 from math import prod
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-from rules.affinity.version_range import VersionRange, version_clause
 from rules.kube.node_selector_term import (
     EXPRESSIONS,
     Clause,
@@ -27,10 +26,6 @@ from rules.kube.node_selector_term import (
 )
 from rules.text.bounded_cache import Budget, bounded_cache, length
 from rules.text.i18n import Message
-
-if TYPE_CHECKING:
-    from rules.nodes.inventory import Inventory
-    from rules.nodes.label_families import LabelFamily
 
 # Clauses that are remembered, terms of pods for each, and the maximum characters of one: 5 KB a pair.
 _REMEMBERED_CLAUSES: Final = 64
@@ -63,21 +58,6 @@ class Requirement:
     def of_terms(cls, terms: Iterable[object]) -> Requirement:
         """Return the requirement that at least one of the nodeSelectorTerms of a rule or a pod matches."""
         return cls((tuple(term for raw in terms if (term := parse_term(raw)) is not None),))
-
-    @classmethod
-    def of_version(
-        cls, versions: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
-    ) -> Requirement:
-        """Return the requirement that a node reports a version in the range.
-
-        families: in order, as in LabelNames. The terms use the families that are present on some node of the
-            cluster; the terms of a family exclude nodes with an earlier one. If none is present, the versions
-            are unknown and nothing is required. A node without a minor version matches if its major suffices.
-        """
-        if versions == VersionRange():
-            return cls()
-        clause = version_clause(versions, families, inventory)
-        return cls() if clause is None else cls((clause,))
 
     def __and__(self, other: Requirement) -> Requirement:
         return Requirement(self.clauses + other.clauses)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rules.affinity.node_affinity import Requirement
 from rules.kube.names import parse_int64
 from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression, Term
 from rules.nodes.label_families import LabelFamily, Version
@@ -31,6 +32,19 @@ class VersionRange:
 
     def __contains__(self, version: Version) -> bool:
         return self.at_least <= version and (self.below is None or version < self.below)
+
+
+def version_requirement(
+    versions: VersionRange, families: Iterable[LabelFamily], inventory: Inventory
+) -> Requirement:
+    """Return the requirement that a node reports a version in the range.
+
+    families: in order, as in LabelNames. The terms use the families that are present on some node of the
+        cluster; the terms of a family exclude nodes with an earlier one. If none is present, the versions are
+        unknown and nothing is required. A node without a minor version matches if its major suffices.
+    """
+    clause = None if versions == VersionRange() else version_clause(versions, families, inventory)
+    return Requirement() if clause is None else Requirement((clause,))
 
 
 def version_clause(

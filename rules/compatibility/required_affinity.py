@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from rules.affinity.classes import Split, distinguishing
 from rules.affinity.node_affinity import Requirement
-from rules.affinity.version_range import VersionRange, version_clause
+from rules.affinity.version_range import VersionRange, version_clause, version_requirement
 from rules.compatibility.checks.driver import STABLE_MAJORS
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.requirements import GpuRequirements
@@ -262,4 +262,4 @@ def stable(
     if not versions:
         return None
     drivers = VersionRange(max(versions), (min(versions).major + STABLE_MAJORS + 1, 0))
-    return Requirement.of_version(drivers, policy.labels.cuda, inventory)
+    return version_requirement(drivers, policy.labels.cuda, inventory)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.affinity.classes import MOST_TERMS, Split, distinguishing
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
-from rules.affinity.version_range import VersionRange
+from rules.affinity.version_range import VersionRange, version_requirement
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import admitted
@@ -61,7 +61,7 @@ def test_affinity_admits_exactly_the_nodes_that_were_admitted_before_and_satisfy
     inventory = inventory_of(cluster)
     requirement = Requirement()
     for interval, (labels, _) in required:
-        requirement &= Requirement.of_version(interval, labels, inventory)
+        requirement &= version_requirement(interval, labels, inventory)
     if rule_terms is not None:
         requirement &= Requirement.of_terms(rule_terms)
     before = deepcopy(spec)
@@ -114,7 +114,7 @@ def test_no_node_satisfies_two_terms_of_a_version(
     cluster: list[reference.Node], interval: VersionRange, chosen: Any
 ) -> None:
     """So preferred affinity gives every node the weight once."""
-    requirement = Requirement.of_version(interval, chosen[0], inventory_of(cluster))
+    requirement = version_requirement(interval, chosen[0], inventory_of(cluster))
     preferred = prefer({}, requirement, 10)
 
     for node in cluster:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.affinity.node_affinity import Requirement, conjoin, inject, prefer
-from rules.affinity.version_range import VersionRange
+from rules.affinity.version_range import VersionRange, version_requirement
 from rules.kube.node_selector_term import MatchExpression
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
@@ -35,7 +35,7 @@ def cuda(
     at_least: Version = (0, 0), below: Version | None = None, inventory: Inventory = PLAIN
 ) -> Requirement:
     """Return the requirement of a CUDA version."""
-    return Requirement.of_version(VersionRange(at_least, below), NAMES.cuda, inventory)
+    return version_requirement(VersionRange(at_least, below), NAMES.cuda, inventory)
 
 
 @pytest.mark.parametrize(
