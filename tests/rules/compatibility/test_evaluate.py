@@ -82,14 +82,6 @@ def test_affinity_admits_exactly_the_compatible_nodes() -> None:
     assert ["new-0", "new-1"] == admitted_to(cluster, gpu_pod(PYTORCH_11_7))
 
 
-def test_a_driver_of_an_older_major_is_an_insufficient_driver() -> None:
-    """Error 35, not the error of PTX; of an image without compatibility libraries."""
-    metadata = {"annotations": {"gpugate.dev/cuda-compat": "false"}}
-    decision = decided(nodes(1, "old", gfd("11.8")), gpu_pod(cuda_image("12.4"), metadata=metadata))
-
-    assert "cudaErrorInsufficientDriver (35)" in decision.message
-
-
 def test_a_denial_because_of_an_older_major_is_policy_if_nothing_is_known_of_the_image() -> None:
     """The message names the setting."""
     decision = decided(nodes(1, "old", gfd("11.4")), gpu_pod(cuda_image("12.4")))
@@ -126,56 +118,6 @@ def test_bfloat16_of_vllm_is_denied_on_turing_with_half_as_a_fix() -> None:
     assert "`--dtype=bfloat16` of vLLM 0.8.4 needs compute capability 8.0 or higher" in decision.message
     assert "compute capability 7.5, below 8.0; " in decision.message  # an error of vLLM, not of CUDA
     assert "set --dtype=half" in decision.message
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        {"args": ["--dtype=bfloat16"]},
-        {"args": ["--dtype", "bfloat16"]},
-        {"command": ["sh", "-c", "exec vllm serve m --dtype=bfloat16 --port 80"]},
-        {"command": ["bash", "-c"], "args": ["vllm serve m \\\n  --dtype bfloat16"]},
-    ],
-)
-def test_bfloat16_of_vllm_requires_ampere_in_any_spelling(words: dict[str, Any]) -> None:
-    """Also in a script of a shell."""
-    cluster = nodes(2, "t4", gfd("12.4", T4)) + nodes(2, "a100", gfd("12.4", A100))
-    document = pod(gpu_container(VLLM, **words))
-
-    assert ["a100-0", "a100-1"] == admitted_to(cluster, document)
-
-
-def test_dtype_auto_requires_nothing() -> None:
-    """vLLM selects one that the GPU supports."""
-    cluster = nodes(1, "t4", gfd("12.4", T4)) + nodes(1, "a100", gfd("12.4", A100))
-
-    assert ["t4-0", "a100-0"] == admitted_to(cluster, gpu_pod(VLLM, "--dtype=auto"))
-
-
-def test_cuda_13_is_denied_on_volta_with_any_driver() -> None:
-    """Its toolkit compiles for 7.5 and higher."""
-    decision = decided(nodes(2, "v100", gfd("13.0", V100)), gpu_pod(cuda_image("13.0")))
-
-    assert not decision.allowed
-    assert (
-        "(2 nodes checked): image tag `cuda13.0`, base unknown, says CUDA 13.0, "
-        "which compiles for compute capability 7.5 and higher; "
-    ) in decision.message
-    assert "use an image with an older CUDA" in decision.message
-
-
-def test_a_gpu_newer_than_the_toolkit_is_a_warning_if_it_is_unknown_whether_the_image_has_ptx() -> None:
-    """CUDA 11.7 on Hopper is not denied."""
-    decision = decided(nodes(1, "h100", gfd("12.4", H100)), gpu_pod(PYTORCH_11_7))
-
-    assert decision.allowed
-    assert (
-        (
-            "gpugate: container 'main': the image may hold no code for compute capability 9.0: "
-            "CUDA_ERROR_NO_BINARY_FOR_GPU (209) (1 × NVIDIA-H100-80GB-HBM3, CUDA 12.4) "
-            "[rule compatibility-pgpu]"
-        ),
-    ) == decision.warnings
 
 
 def test_the_fixes_of_two_requirements_are_both_suggested() -> None:
@@ -269,15 +211,6 @@ def test_a_node_without_a_label_is_counted_once() -> None:
     assert f"{UNKNOWN_CUDA} (1 × GPU, CUDA ?); " in decision.warnings[0]
 
 
-def test_the_two_plain_labels_are_enough_for_denials_and_affinity() -> None:
-    """Clusters without GPU Feature Discovery have no label of the compute capability."""
-    old, new = nodes(1, "old", plain("11.4")), nodes(1, "new", plain("12.4"))
-
-    assert not decided(old, gpu_pod(PYTORCH_11_7)).allowed
-    assert ["new-0"] == admitted_to(old + new, gpu_pod(PYTORCH_11_7))
-    assert () == decided(old + new, gpu_pod(PYTORCH_11_7)).warnings
-
-
 def test_affinity_excludes_old_drivers_also_if_no_label_provides_the_compute_capability() -> None:
     """The flag that requires it is a warning."""
     cluster = nodes(1, "old", plain("11.2")) + nodes(1, "new", plain("12.4"))
@@ -297,23 +230,6 @@ def test_the_compute_capability_of_an_image_does_not_exclude_nodes_without_that_
     cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "driver", plain("13.0"))
 
     assert "driver-0" in admitted_to(cluster, gpu_pod(cuda_image("13.0")))
-
-
-@pytest.mark.parametrize(
-    "labels",
-    [
-        {"cuda-major-version": "twelve"},
-        {"cuda-minor-version": "4"},
-        plain("12.4", **{"cuda-minor-version": "x"}),
-        plain("5739317668317764624.1"),
-    ],
-)
-def test_invalid_labels_are_missing_labels(labels: dict[str, str]) -> None:
-    """A warning, never a denial."""
-    decision = decided(nodes(1, "odd", labels), gpu_pod(cuda_image("13.0")))
-
-    assert (True, ()) == (decision.allowed, decision.patch)
-    assert UNKNOWN_CUDA in decision.warnings[0]
 
 
 def test_affinity_excludes_a_node_with_an_impossible_version() -> None:
@@ -613,16 +529,6 @@ def test_an_unverified_fact_only_warns() -> None:
     assert (True, 1) == (share.allowed, len(share.warnings))
 
 
-def test_an_unverified_compute_capability_only_warns() -> None:
-    """Future images of NGC are likely to require 7.5."""
-    cluster = nodes(1, "v100", gfd("13.0", V100)) + nodes(1, "t4", gfd("13.0", T4))
-    document = gpu_pod("nvcr.io/nvidia/pytorch:27.10-py3")
-    warnings = "\n".join(decided(cluster[:1], document).warnings)
-
-    assert ["v100-0", "t4-0"] == admitted_to(cluster, document)
-    assert "compute capability 7.0, below 7.5" in warnings
-
-
 # Workloads, other stages, other containers
 
 
@@ -781,34 +687,6 @@ def test_denials_are_written_in_chinese() -> None:
             "CUDA 12.4 的 cuda-compat 不支持驱动分支 460；计算能力 7.5，低于 8.0"
         ),
     ]
-
-
-@pytest.mark.parametrize(
-    ("cluster", "document", "words"),
-    [
-        (nodes(1, "unlabelled", {}), gpu_pod(PYTORCH_11_7), "兼容性未知：没有标签提供驱动的 CUDA 版本"),
-        (
-            nodes(1, "cpu", {}, cpu="1"),
-            gpu_pod(PYTORCH_11_7),
-            "'main'：未检查兼容性：没有节点提供 nvidia.com/gpu；",
-        ),
-        (
-            nodes(1, "gpu", {}),
-            gpu_pod(PYTORCH_11_7, nodeName="none"),
-            "提供 nvidia.com/gpu 的节点（1 个）均被该 Pod 的 nodeName none 排除；请修改或移除 nodeName none",
-        ),
-        (
-            nodes(1, "any", {}),
-            requiring(NVIDIA_REQUIRE_CUDA="cuda>=="),
-            "不是 NVIDIA 容器运行时可以识别的表达式",
-        ),
-    ],
-)
-def test_warnings_are_written_in_chinese(cluster: list[Node], document: Any, words: str) -> None:
-    """Each kind of them."""
-    decision = judged(shipped(), inventory(cluster), document)
-
-    assert words in "\n".join(each.zh for each in decision.warning_lines)
 
 
 def test_a_pod_that_selects_no_node_now_gets_the_labels_of_those_that_fit() -> None:

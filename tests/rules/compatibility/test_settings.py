@@ -75,35 +75,6 @@ def test_whole_gpus_of_gpu_manager_are_not_virtual() -> None:
     assert ["vgpu-0"] == admitted_to(cluster, gpu_pod(cuda_image("11.8"), limits={VCUDA_CORE: "200"}))
 
 
-def test_an_image_above_the_baseline_is_denied() -> None:
-    """12.6 on virtual GPUs up to 12.4, with any driver."""
-    decision = decided(nodes(1, "vgpu", gfd("12.8"), **VGPU), gpu_pod(cuda_image("12.6"), limits=SHARE))
-
-    assert "the virtual GPUs support CUDA up to 12.4, the container needs 12.6" in decision.message
-
-
-def test_shares_need_a_driver_of_the_same_major() -> None:
-    """An image with 12.2 runs neither on 13.0 nor on 12.0, which is older."""
-    cluster = [
-        *nodes(1, "old", gfd("12.0"), **VGPU),
-        *nodes(1, "same", gfd("12.4"), **VGPU),
-        *nodes(1, "next", gfd("13.0"), **VGPU),
-    ]
-
-    assert ["same-0"] == admitted_to(cluster, gpu_pod(cuda_image("12.2"), limits=SHARE))
-    assert not decided(cluster[2:], gpu_pod(cuda_image("12.2"), limits=SHARE)).allowed
-
-
-def test_a_lower_bound_does_not_determine_the_major_of_an_image() -> None:
-    """`cuda>=11.8` may be an image with CUDA 12: it needs a driver of the baseline's major."""
-    env = [{"name": "NVIDIA_REQUIRE_CUDA", "value": "cuda>=11.8"}]
-    document = pod(gpu_container("team/app:v1", limits=SHARE, env=env))
-    cluster = nodes(1, "new", gfd("12.4"), **VGPU) + nodes(1, "next", gfd("13.0"), **VGPU)
-
-    assert decided([], document).allowed
-    assert ["new-0"] == admitted_to(cluster, document)
-
-
 def test_hami_has_no_baseline_and_warns_about_another_major() -> None:
     """Its memory and cores are offered by no node and exclude none."""
     cluster = nodes(1, "twelve", gfd("12.4")) + nodes(1, "thirteen", gfd("13.0"))
@@ -129,14 +100,6 @@ def test_mps_needs_volta_and_a_driver_of_11_5(labels: dict[str, str], reason: st
     assert reason in decided(poor, document).message
     assert "this way of sharing needs " in decided(poor, document).message
     assert ["good-0"] == admitted_to(poor + good, document)
-
-
-def test_mps_on_nodes_without_labels_is_a_warning() -> None:
-    """One for the driver, one for the GPU."""
-    decision = decided(nodes(1, "unlabelled", {}, **MPS), gpu_pod("team/app:v1", limits=MPS))
-
-    assert decision.allowed
-    assert 2 == sum("compatibility unknown: no label" in warning for warning in decision.warnings)
 
 
 CUT = {"nvidia.com/mig.strategy": "mixed", "nvidia.com/mig-1g.5gb.count": "7"}
@@ -270,44 +233,6 @@ def test_minor_version_compatibility_is_denied_warned_or_allowed_as_set() -> Non
     assert {"deny": (False, ()), "warn": (True, (warning,)), "allow": (True, ())} == found
 
 
-@pytest.mark.parametrize(("driver", "allowed"), [("450.51.06", False), ("450.80.02", True)])
-def test_minor_version_compatibility_starts_at_the_driver_floor(driver: str, allowed: bool) -> None:
-    """450.80.02 for CUDA 11."""
-    labels = gfd("11.2") | {
-        "nvidia.com/cuda.runtime-version.minor": "0",
-        "nvidia.com/cuda.driver-version.full": driver,
-    }
-    rules = policy(compatibility_rule(minorVersionCompatibility="allow"))
-
-    assert allowed is judged(rules, inventory(node("old", labels)), gpu_pod(cuda_image("11.8"))).allowed
-
-
-def test_there_is_no_minor_version_compatibility_before_cuda_11() -> None:
-    """Even if it is allowed."""
-    rules = policy(compatibility_rule(minorVersionCompatibility="allow"))
-    cluster = inventory(node("old", plain("10.1")))
-
-    assert not judged(rules, cluster, annotated({CUDA: "10.2"})).allowed
-
-
-def test_affinity_for_minor_version_compatibility_has_the_driver_floor() -> None:
-    """450.36 to 450.80.01 have CUDA 11.0 and run no newer 11; a node without a driver label is admitted."""
-    low = {"nvidia.com/cuda.runtime-version.minor": "0"}
-    full = "nvidia.com/cuda.driver-version.full"
-    cluster = [
-        node("below", gfd("11.2") | low | {full: "450.51.06"}),
-        node("floor", gfd("11.2") | low | {full: "450.80.02"}),
-        node("no-driver", plain("11.0")),
-        node("newer", gfd("11.8") | {full: "450.51.06"}),
-    ]
-    document = gpu_pod(cuda_image("11.8"))
-    decision = judged(
-        policy(compatibility_rule(minorVersionCompatibility="allow")), inventory(cluster), document
-    )
-
-    assert ["floor", "no-driver", "newer"] == targets(cluster, document, decision)
-
-
 def test_affinity_for_minor_version_compatibility_requires_the_major() -> None:
     """Any 12 runs 12.4, an 11 does not; if the rule warns, nodes that do not need it are preferred."""
     cluster = [node("eleven", gfd("11.8")), node("low", gfd("12.0")), node("high", gfd("12.4"))]
@@ -336,23 +261,6 @@ def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
         note.en for note in decided(t4, declared).notes
     ]
     assert ["t4-0", "new-0"] == admitted_to(t4 + card + new, declared)
-
-
-def test_forward_compatibility_on_a_branch_that_nvidia_does_not_list_is_unknown() -> None:
-    """NVIDIA does not support driver 550 any more: a warning."""
-    decision = decided(nodes(1, "t4", gfd("12.4", T4)), annotated({CUDA: "12.8", COMPAT: "true"}))
-
-    assert decision.allowed
-    assert "it may fail: cuda-compat may not support this GPU and driver" in decision.warnings[0]
-    assert "or a driver with CUDA 12.8 or newer" in decision.warnings[0]
-    assert "label these nodes" not in decision.warnings[0]
-
-
-def test_forward_compatibility_does_not_help_virtual_gpus() -> None:
-    """They intercept the driver."""
-    document = annotated({CUDA: "12.4", COMPAT: "true"}, limits=SHARE)
-
-    assert not decided(nodes(1, "t4", gfd("12.2", T4), **VGPU), document).allowed
 
 
 def test_a_driver_more_than_one_major_newer_is_a_warning_only_by_a_setting() -> None:
@@ -518,32 +426,6 @@ def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, 
     assert decided(others, disabled).allowed
 
 
-@pytest.mark.parametrize(
-    ("expression", "expected"),
-    [
-        ("cuda=12.6 cuda=12.2", ["c12.2", "c12.6"]),
-        ("cuda!=12.4", ["c11.4", "c12.2", "c12.6", "c13.0"]),
-        ("cuda>=12.6 driver>=470,driver<471", ["c11.4", "c12.6", "c13.0"]),
-        ("driver>=535.104.06,driver<=560.35.05", ["c12.4", "c12.6"]),
-        ("driver=535.104.05 driver>550.54.14,driver<=550.54.15", ["c12.2", "c12.4"]),
-        ("driver!=550.54.15,cuda>=12.2,cuda<=12.6", ["c12.2", "c12.6"]),
-    ],
-)
-@pytest.mark.parametrize("parts", [False, True])
-def test_affinity_has_the_alternatives_and_gaps_of_nvidia_require(
-    expression: str, expected: list[str], parts: bool
-) -> None:
-    """To the third part of a driver version, in one label or in three."""
-    cluster = [node(f"c{cuda}", gfd(cuda)) for cuda in ("11.4", "12.2", "12.4", "12.6", "13.0")]
-    if parts:
-        for each in cluster:
-            driver = each["metadata"]["labels"].pop("nvidia.com/cuda.driver-version.full").split(".")
-            keys = (f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision"))
-            each["metadata"]["labels"] |= dict(zip(keys, driver, strict=True))
-
-    assert expected == admitted_to(cluster, requiring(NVIDIA_REQUIRE_CUDA=expression))
-
-
 def test_a_driver_without_a_revision_is_a_version_too() -> None:
     """570.26 is 570.26.0, below 570.26.1."""
     keys = [f"nvidia.com/cuda.driver-version.{part}" for part in ("major", "minor", "revision")]
@@ -569,14 +451,6 @@ def test_affinity_has_the_outermost_bounds_of_too_many_alternatives() -> None:
     for many in ({"NVIDIA_REQUIRE_CUDA": every_other}, variables, three):
         patch = decided([*cluster, node("c13.3", plain("13.3"))], requiring(**many)).patch
         assert 0 < str(patch).count("matchExpressions") <= 8
-
-
-def test_a_newer_driver_is_not_suggested_if_the_driver_is_too_new() -> None:
-    """It is suggested for an old one."""
-    document = requiring(NVIDIA_REQUIRE_CUDA="cuda>=12.0,cuda<12.4")
-
-    assert "newer" not in decided(nodes(1, "new", gfd("12.6")), document).message
-    assert "a driver with CUDA 12.0 or newer" in decided(nodes(1, "old", gfd("11.4")), document).message
 
 
 def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
@@ -658,15 +532,6 @@ def test_a_row_of_the_cluster_takes_precedence_over_the_built_in_ones(
 
     assert ["new-0"] == targets(cluster, document, decision)
     assert "CUDA 12.4" in catalogued(cluster[:1], document, row).message
-
-
-def test_a_row_can_declare_cuda_compat() -> None:
-    """As the annotation does."""
-    cluster = nodes(1, "t4", gfd("12.2", T4))
-    row = {"image": "team/*", "cuda": "12.8"}
-
-    assert not catalogued(cluster, gpu_pod("team/app:v1"), row).allowed
-    assert catalogued(cluster, gpu_pod("team/app:v1"), row | {"cudaCompat": True}).allowed
 
 
 @pytest.mark.parametrize(
