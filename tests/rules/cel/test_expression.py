@@ -13,7 +13,6 @@ from rules.cel.cost_limits import MAX_ENTRIES
 from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
-from rules.text.i18n import Language
 from tests.support.cpu_time import loops
 
 MIXED = "type mismatch: quantities are int; convert first, e.g. double(value) * 1.5"
@@ -102,14 +101,6 @@ def test_an_expression_that_always_fails_is_rejected_when_it_is_compiled(source:
         Expression(source, VALIDATION_VARIABLES)
 
     assert message == str(caught.value)
-
-
-def test_a_mistake_is_explained_in_both_languages() -> None:
-    """With the same place and the same correction."""
-    with pytest.raises(ExpressionError) as caught:
-        Expression("value = 8", VALIDATION_VARIABLES)
-
-    assert "第 7 列：此处不应有 `=`；是否应为 `==`？" == caught.value.text.in_language(Language("zh"))
 
 
 def test_a_text_is_compared_with_a_text() -> None:

@@ -351,13 +351,6 @@ def test_a_check_that_is_off_leaves_nodes_with_too_few_as_candidates(effect: str
     assert not allowed or ["new"] == targets(cluster, asking(4), decision)
 
 
-def test_the_message_exists_in_chinese() -> None:
-    """As all messages do."""
-    decision = judged(shipped(), inventory(EIGHT), asking(16))
-
-    assert "该 Pod 申请 16 个 nvidia.com/gpu，没有节点超过 8 个" in decision.denial.zh
-
-
 def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
     """Of as many as the size limit allows. A sum for each resource over all containers takes 22 loops."""
     limits = [{f"nvidia.com/mig-{at}g.5gb": "1"} for at in range(900)]

@@ -311,7 +311,6 @@ def test_a_requirement_names_its_flag_and_a_fix() -> None:
         ("vLLM 0.9.0", "--dtype bfloat16", "set --dtype=half or use an AWQ or GPTQ model"),
         ("vLLM", "-q=fp8", "use an AWQ or GPTQ model"),
     ] == [(need.framework, need.written, need.remedy.en) for need in needs]
-    assert "改用 --dtype=half，或改用 AWQ 或 GPTQ 模型" == needs[0].remedy.zh
 
 
 @given(

@@ -153,15 +153,6 @@ def test_an_expired_exemption_causes_no_warning_without_a_violation() -> None:
     assert () == decision(policy(DENYING, expired), pod(), NOW).warnings
 
 
-def test_the_warning_about_an_expired_exemption_exists_in_chinese() -> None:
-    """With `--lang zh`."""
-    rules = policy(DENYING, exemption(LIMIT, expires="2020-01-01"))
-
-    line = f"gpugate: 豁免 exemption 已于 2020-01-01 到期；请联系其维护者续期 [规则 {LIMIT}]"
-
-    assert [line] == [each.zh for each in decision(rules, pod(), NOW).warning_lines]
-
-
 def test_a_disabled_exemption_has_no_effect() -> None:
     """Disabled by its label, like a rule."""
     assert not decision(exempting(LIMIT, enabled=False), pod(), NOW).allowed

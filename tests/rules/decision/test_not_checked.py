@@ -13,7 +13,6 @@ from rules.decision.policy import Policy, compile_policy
 from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
 from rules.schema.workload_kinds import read_workloads
-from rules.text.i18n import Language
 from tests.support.builders import (
     DEVICE,
     container,
@@ -295,14 +294,6 @@ def test_a_large_unknown_object_is_read_in_part() -> None:
     document = {"spec": {"items": [{} for _ in range(not_checked.MOST_READ)], "template": pod()}}
 
     assert ALLOWED is of_kind("example.com", "Train", document)
-
-
-def test_the_reasons_are_in_chinese_too() -> None:
-    found = decide(Snapshot(RULE, EMPTY), request(pod(container({"acme.com/npu": 1}))))
-
-    assert ["没有针对资源 acme.com/npu 的已启用规则"] == [
-        each.reason.in_language(Language("zh")) for each in found.not_checked
-    ]
 
 
 def test_a_pod_without_accelerators_has_nothing_unchecked() -> None:

@@ -129,17 +129,15 @@ def test_an_object_that_takes_too_many_steps_to_read_is_denied_soon(what: str) -
     assert 3 * 2**20 > len(json.dumps(document, separators=(",", ":")))
 
 
-def test_the_denial_names_the_bound_in_both_languages() -> None:
+def test_the_denial_names_the_bound() -> None:
     """And says what to do."""
     document = PAST_THE_BUDGET["many requirements"]()
-    chinese = decided(document)
 
     assert (
         "Pod denied by gpugate: Pod: its scripts, variables, images and NVIDIA_REQUIRE_* expressions take"
         " more than 150,000 steps to read; gpugate reads no more of one object. Shorten them,"
         " or split the object [rule size-limit]"
     ) == decided(document).message
-    assert "超过 150,000 步" in chinese.denial.zh
 
 
 def test_a_kind_that_is_never_denied_is_warned_of() -> None:

@@ -30,7 +30,6 @@ from rules.decision.size_limit import (
 from rules.kube.names import MAX_QUALIFIED_NAME
 from rules.nodes.inventory_document import inventory_of
 from rules.text.bounded_cache import MOST_STEPS
-from rules.text.i18n import Language
 from tests.bench.cases import node_of
 from tests.support.cpu_time import loops
 from tests.support.webhooks import body, builtin_handler, pod
@@ -177,16 +176,6 @@ def test_what_is_counted_shares_one_limit() -> None:
         f"RayCluster denied by gpugate: RayCluster is too large to check: {items},"
         f" {-(-100 * cost // MOST_COST)}% of what gpugate checks of one object. Split it [rule {RULE}]"
     ) == message
-
-
-def test_the_limit_is_explained_in_chinese() -> None:
-    """As in English."""
-    content = body(spec(containers=containers(CONTAINER.most)))
-    response = json.loads(builtin_handler(Language("zh")).answer("validate", content))["response"]
-
-    assert "Pod 过大，无法检查：1,000 个" in response["status"]["message"].replace(
-        f"{CONTAINER.most:,}", "1,000"
-    )
 
 
 def test_combinations_of_node_selector_terms_are_limited() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from rules.text.bounded_cache import MOST_STEPS, Budget, OverBudgetError
-from rules.text.i18n import Language
 
 
 def test_all_steps_of_a_budget_can_be_spent() -> None:
@@ -18,11 +17,10 @@ def test_all_steps_of_a_budget_can_be_spent() -> None:
 
 
 def test_the_first_step_past_a_budget_is_an_error_that_names_the_bound() -> None:
-    """In both languages; steps are not taken back."""
+    """Steps are not taken back."""
     budget = Budget()
-    with pytest.raises(OverBudgetError, match="more than 150,000 steps") as found:
+    with pytest.raises(OverBudgetError, match="more than 150,000 steps"):
         budget.spend(MOST_STEPS + 1)
 
-    assert "超过 150,000 步" in found.value.text.in_language(Language("zh"))
     with pytest.raises(OverBudgetError):
         budget.spend(0)

@@ -31,6 +31,11 @@ def _arguments(path: Path) -> Iterator[ast.expr]:
             yield from node.args[:1]
 
 
+def _makes_a_message(call: ast.Call) -> bool:
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+    return name in {*_CLASSES, Message.having.__name__}
+
+
 def _in_pages() -> Iterator[str]:
     """Yield the templates in the pages of reports, whose function for them is `_`."""
     for path in (_ROOT / "webhook" / "cli" / "report" / "templates").glob("*.html"):
@@ -73,6 +78,19 @@ def test_each_template_is_a_literal() -> None:
         if not isinstance(argument, ast.Constant)
     ]
     assert [] == others
+
+
+def test_no_value_of_a_message_has_a_language() -> None:
+    """A message as a value is in the language of the whole; its text would stay English."""
+    rendered = [
+        (path.name, ast.unparse(call))
+        for path in _SOURCES
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and _makes_a_message(call)
+        for value in (*call.args, *(keyword.value for keyword in call.keywords))
+        if any(isinstance(part, ast.Attribute) and part.attr in {"en", "zh"} for part in ast.walk(value))
+    ]
+    assert [] == rendered
 
 
 def test_each_template_with_words_has_a_translation(catalogue: dict[str, str]) -> None:

@@ -39,7 +39,6 @@ def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) ->
     assert (
         "2 GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL"
     ) == found.reason.en
-    assert "使用 2 块 GPU，而 /dev/shm 为默认的 64 MiB，NCCL 可能不够用" == found.reason.zh
     assert (
         "mount a volume `emptyDir: {medium: Memory}` at /dev/shm, or enable rule injection-shared-memory"
     ) == found.remedy.en

@@ -581,7 +581,7 @@ def test_a_name_that_cannot_be_read_is_told(name: Any) -> None:
     assert 1 == len(problems)
 
 
-def test_messages_are_in_both_languages_and_short() -> None:
+def test_messages_are_short() -> None:
     """Whatever was found."""
     deep: Any = "x" * 100_000
     for _ in range(5000):
@@ -591,7 +591,6 @@ def test_messages_are_in_both_languages_and_short() -> None:
         problems = read_pools(document)[1]
         assert 1 == len(problems)
         assert len(problems[0].en) < 300
-        assert "应为" in problems[0].zh
 
 
 def test_the_problems_of_one_object_are_limited() -> None:
