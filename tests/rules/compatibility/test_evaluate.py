@@ -24,7 +24,6 @@ from tests.support.node_builders import (
     V100,
     VGPU,
     VLLM,
-    Node,
     admitted_to,
     among,
     compatibility_rule,
@@ -40,7 +39,6 @@ from tests.support.node_builders import (
     plain,
     refused,
     required,
-    requiring,
     shipped,
     targets,
 )
