@@ -225,6 +225,11 @@ def certain_branches(facts: Facts) -> list[int]:
     return sorted(branch for branch, fact in _branches(facts).items() if fact.certain)
 
 
+@derived
+def _newest_branch(facts: Facts) -> int:
+    return max(certain_branches(facts))
+
+
 class LeastCuda(NamedTuple):
     """The lowest CUDA API version that a driver branch can have. by: the known branch that has it."""
 
@@ -237,7 +242,7 @@ def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
 
     Drivers are backward compatible: a branch above the newest known one has at least the CUDA of that one.
     """
-    by = min(branch, certain_branches(facts)[-1])
+    by = min(branch, _newest_branch(facts))
     fact = cuda_of_branch(facts, by)
     return LeastCuda(fact.value, by) if fact and fact.certain else None
 

@@ -7,7 +7,16 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
-from rules.cuda.tables import BUILT_IN, Facts, GpuModel, branch_of_cuda, gpu_model, minor_version_floor
+from rules.cuda.tables import (
+    BUILT_IN,
+    Facts,
+    GpuModel,
+    LeastCuda,
+    branch_of_cuda,
+    gpu_model,
+    least_cuda,
+    minor_version_floor,
+)
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -112,6 +121,19 @@ def driver_of(capabilities: NodeCapabilities) -> DriverVersion | None:
 
 
 _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
+
+
+def least_cuda_of(capabilities: NodeCapabilities) -> LeastCuda | None:
+    """Return the lowest CUDA version that the driver can have, if it is unknown which one it has.
+
+    None: a label reports the version, or nothing follows from the driver. For a branch that is newer than all
+    known ones, `gpugate whatif` writes the version of the newest one: that is the lowest version, too.
+    """
+    driver = driver_of(capabilities)
+    least = least_cuda(capabilities.facts, driver.branch) if driver else None
+    if driver is None or least is None or capabilities.cuda not in (None, least.cuda):
+        return None
+    return least if capabilities.cuda is None or driver.branch > least.by else None
 
 
 def above_floor(capabilities: NodeCapabilities) -> bool:

@@ -9,11 +9,11 @@ from typing import Final
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import CompatLibraries, ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, requirements_of
-from rules.cuda.tables import BUILT_IN, toolkits
+from rules.cuda.tables import BUILT_IN, listed_before, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 
 # The lowest compute capability whose tensor cores support a type. Source: PTX ISA, target ISA notes of `mma`:
 # https://docs.nvidia.com/cuda/parallel-thread-execution/
@@ -42,6 +42,7 @@ class Runtime:
     cuda: CudaVersion
     mode: CompatibilityMode | None  # None if it is not supported
     reasons: tuple[CheckResult, ...]
+    is_unknown: bool = False  # no mode, but NVIDIA's lists are too old to exclude forward compatibility
 
 
 def runtimes(node: NodeCapabilities) -> tuple[Runtime, ...]:
@@ -61,14 +62,18 @@ def _runtime(cuda: CudaVersion, node: NodeCapabilities) -> Runtime:
     )
     results = check_on_node(SharingPolicy(), requirements, node)
     with_compat = replace(requirements, cuda_compat=CompatLibraries.LOADER_PATH)
+    forward = check_on_node(SharingPolicy(), with_compat, node)
     for mode, of_mode in (
         (CompatibilityMode.DRIVER, results),
         (
             CompatibilityMode.MINOR_VERSION,
             check_on_node(SharingPolicy(minor_versions=Level.COMPATIBLE), requirements, node),
         ),
-        (CompatibilityMode.FORWARD, check_on_node(SharingPolicy(), with_compat, node)),
+        (CompatibilityMode.FORWARD, forward),
     ):
         if level_of(of_mode) <= Level.UNSTABLE:
             return Runtime(cuda, mode, of_mode)
+    branch = branch_of(node)
+    if level_of(forward) is Level.UNKNOWN and branch and listed_before(node.facts, cuda, branch):
+        return Runtime(cuda, None, forward, is_unknown=True)
     return Runtime(cuda, None, results)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from rules.compatibility.checks.architecture import ArchitectureCheck
@@ -19,9 +20,9 @@ from rules.compatibility.checks.shared_memory import SharedMemoryCheck
 from rules.compatibility.checks.sharing_mode import SharingModeCheck
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of, least_cuda_of
 
 CHECKS: Final[tuple[Check, ...]] = (
     BaselineCheck(),
@@ -64,6 +65,20 @@ def check_on_any_node(policy: SharingPolicy, requirements: GpuRequirements) -> t
 def check_on_node(
     policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
 ) -> tuple[CheckResult, ...]:
-    """Return the results of all checks on a node; none if it is compatible."""
+    """Return the results of all checks on a node; none if it is compatible.
+
+    The lowest CUDA version that the driver can have proves that programs run, never that they fail.
+    """
+    if least := least_cuda_of(node):
+        results = _check_all(policy, requirements, replace(node, cuda=least.cuda))
+        newer = requirements.cuda is not None and requirements.cuda.version > least.cuda
+        if level_of(results) <= Level.UNSTABLE and not (newer and least.by != branch_of(node)):
+            return results
+    return _check_all(policy, requirements, replace(node, cuda=None) if least else node)
+
+
+def _check_all(
+    policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+) -> tuple[CheckResult, ...]:
     checks = _OPTIONAL if policy.trial else CHECKS
     return tuple([result for check in checks for result in check.on_node(policy, requirements, node)])

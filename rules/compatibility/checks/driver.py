@@ -21,12 +21,12 @@ from rules.compatibility.checks.nvidia_require import (
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.nvidia_require import REQUIRE_CUDA
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
-from rules.cuda.tables import forward_compatible, forward_once_listed
+from rules.cuda.tables import forward_compatible, forward_once_listed, listed_before
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy, oldest_of_major
 from rules.nodes.container_runtime import RuntimeMode
-from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of
+from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of, least_cuda_of
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message
 
@@ -44,7 +44,7 @@ _IN_IMAGE: Final = (CompatLibraries.LOADER_PATH, CompatLibraries.INSIDE)
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 8192
 _NO_TEXT: Final = Message()
-MISSING_CUDA: Final = Message("no label provides the driver's CUDA version")
+_MISSING_CUDA: Final = Message("no label provides the driver's CUDA version")
 
 
 _OlderKey = tuple[SharingPolicy, GpuRequirements, CudaRequirement, NodeCapabilities]
@@ -71,7 +71,7 @@ class DriverCheck(Check):
             if policy.runtime(requirements, node).mode is RuntimeMode.CDI or not _is_undecided(
                 requirements, node
             ):
-                yield CheckResult(unknown(certain=need.certain), MISSING_CUDA, origin=need.origin)
+                yield CheckResult(unknown(certain=need.certain), missing_cuda(node), origin=need.origin)
             return
         driver, major = CudaVersion(*node.cuda), policy.driver_major(need)
         if driver < need.version and not _only_declared(requirements, node):
@@ -84,6 +84,19 @@ class DriverCheck(Check):
         elif driver.major - need.version.major > STABLE_MAJORS:
             reason = Message("the driver's CUDA {driver} is more than one major version newer", driver=driver)
             yield CheckResult(Level.UNSTABLE, reason, warns=policy.warns_of_newer_majors)
+
+
+def missing_cuda(node: NodeCapabilities) -> Message:
+    """Return why the CUDA version of the driver is unknown."""
+    branch, least = branch_of(node), least_cuda_of(node)
+    if branch is None or least is None or branch == least.by:
+        return _MISSING_CUDA
+    return Message(
+        "driver branch {branch} is unknown: at least CUDA {cuda}, by {by}",
+        branch=branch,
+        cuda=least.cuda,
+        by=least.by,
+    )
 
 
 class _Libraries(NamedTuple):
@@ -293,8 +306,23 @@ def _about_libraries(requirements: GpuRequirements, node: NodeCapabilities, insi
             branch=branch,
         )
     if inside.supported is None:
-        return Message("cuda-compat may not support this GPU and driver")
+        return _about_unlisted(requirements, node)
     return Message("the node's container runtime may not load the image's cuda-compat")
+
+
+def _about_unlisted(requirements: GpuRequirements, node: NodeCapabilities) -> Message:
+    """Return why it is unknown whether NVIDIA supports the compatibility libraries of an image on a node."""
+    branch, model, cuda = branch_of(node), node.model, requirements.cuda
+    if branch and cuda and model and model.segment == _FORWARD_SEGMENT:
+        older = listed_before(node.facts, cuda.version, branch)
+        if older:
+            return Message(
+                "cuda-compat of CUDA {version} may not support driver branch {branch}; that of {older} does",
+                version=cuda.version,
+                branch=branch,
+                older=older,
+            )
+    return Message("cuda-compat may not support this GPU and driver")
 
 
 def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> bool:

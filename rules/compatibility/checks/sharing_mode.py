@@ -7,7 +7,7 @@ from typing import Final
 
 from rules.compatibility.checks.base import Check
 from rules.compatibility.checks.compute_capability import MISSING_COMPUTE, newer_gpu
-from rules.compatibility.checks.driver import MISSING_CUDA
+from rules.compatibility.checks.driver import missing_cuda
 from rules.compatibility.checks.nvidia_require import newer_driver
 from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
@@ -28,7 +28,7 @@ class SharingModeCheck(Check):
         """Yield a result for each thing that the node lacks for this way of sharing."""
         del requirements
         for what, minimum, found, missing, remedy in (
-            (_CUDA, policy.min_cuda, node.cuda, MISSING_CUDA, newer_driver),
+            (_CUDA, policy.min_cuda, node.cuda, missing_cuda(node), newer_driver),
             (_COMPUTE, policy.min_compute, node.gpu_capability, MISSING_COMPUTE, newer_gpu),
         ):
             if minimum is None or (found is not None and found >= minimum):

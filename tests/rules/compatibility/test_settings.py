@@ -166,7 +166,7 @@ def test_a_rule_reads_the_labels_that_it_lists() -> None:
         node("parts", gfd("11.4") | {"example.com/cuda.major": "12", "example.com/cuda.minor": "4"}),
         node("whole", {"example.com/cuda": "12.6"}),
         node("old", gfd("13.0") | {"example.com/cuda": "11.8", "example.com/gpu": "X1"}),
-        node("unlabelled", gfd("13.0")),
+        node("unlabelled", plain("13.0")),
     ]
     document = gpu_pod(cuda_image("12.4"))
     decision = judged(rules, inventory(cluster), document)

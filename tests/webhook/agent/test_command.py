@@ -57,6 +57,34 @@ def test_a_dry_run_prints_the_mode_of_the_container_runtime(tmp_path: Path) -> N
     assert "container-toolkit-version" not in shown
 
 
+def test_a_runtime_that_is_newer_than_all_lists_for_forward_compatibility_is_unknown() -> None:
+    """NVIDIA's newest list has the driver branch; the other runtimes are as before."""
+    with library({**recorded("h100"), "driver": "570.124.06", "cuda": 12080}):
+        as_json, as_text = node("check", "-o", "json"), node("check")
+
+    runtimes = {each["cuda"]: each for each in json.loads(as_json.stdout)["runtimes"]}
+    why = "it may fail: cuda-compat of CUDA 13.5 may not support driver branch 570; that of 13.4 does"
+    assert ("forward compatibility", False) == (runtimes["13.4"]["by"], runtimes["13.4"]["unknown"])
+    assert (None, True) == (runtimes["13.5"]["by"], runtimes["13.5"]["unknown"])
+    assert [f"the driver has CUDA 12.8, below 13.5, so {why}"] == runtimes["13.5"]["reasons"]
+    (row,) = [line.split() for line in as_text.stdout.splitlines() if line.startswith("13.5 ")]
+    assert ["13.5", "unknown"] == row[:2]
+
+
+@pytest.mark.parametrize(
+    ("machine", "driver", "cuda"), [("h100", "565.57.01", 12070), ("rtx-4090-d", "570.124.06", 12080)]
+)
+def test_a_newer_runtime_without_a_hope_of_forward_compatibility_does_not_run(
+    machine: str, driver: str, cuda: int
+) -> None:
+    """The branch is in no list, or the GPU is a GeForce."""
+    with library({**recorded(machine), "driver": driver, "cuda": cuda}):
+        result = node("check", "-o", "json")
+
+    runtimes = {each["cuda"]: each for each in json.loads(result.stdout)["runtimes"]}
+    assert (None, False) == (runtimes["13.5"]["by"], runtimes["13.5"]["unknown"])
+
+
 @pytest.mark.parametrize("option", ["--dry-run", "--once"])
 def test_without_a_driver_it_prints_one_error_and_exits_2(option: str) -> None:
     """On stderr, so that a pipe gets nothing; also without a cluster."""
@@ -112,7 +140,7 @@ def test_check_reports_supported_workloads_as_text_and_json() -> None:
     assert ["11.8 to 12.2", "yes"] in rows
     assert ["data types", "float16, bfloat16, fp8"] in rows
     assert ["MPS", "can share these GPUs"] in rows
-    assert {"cuda": "12.2", "by": "driver", "reasons": []} in document["runtimes"]
+    assert {"cuda": "12.2", "by": "driver", "unknown": False, "reasons": []} in document["runtimes"]
     assert {"capable": True, "daemons": []} == document["mps"]
     assert recorded("h100")["labels"] == document["labels"]
     assert [] == document["problems"]

@@ -248,6 +248,43 @@ def test_the_report_is_one_html_file_with_all_workloads_that_change() -> None:
 
 
 @pytest.mark.parametrize(
+    ("driver", "change"),
+    [
+        ("620", "driver 620.70.06 (CUDA 13.5) on 2 nodes of gpu-v100"),
+        ("700", "driver 700 (unknown branch: at least CUDA 13.5, by 620) on 2 nodes of gpu-v100"),
+    ],
+)
+def test_a_newer_driver_than_all_known_ones_is_no_error(driver: str, change: str) -> None:
+    """What it has at least follows from the newest known one."""
+    result = _example("--driver", f"gpu-v100={driver}")
+
+    assert 1 == result.exit_code
+    assert f"change: {change}" == result.stdout.splitlines()[1]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "effect"), [("13.4", "0 break, 0 freed, 0 unknown"), ("14.0", "0 break, 0 freed, 1 unknown")]
+)
+def test_a_newer_driver_breaks_nothing_by_what_is_unknown_of_it(
+    cuda: str, effect: str, tmp_path: Path
+) -> None:
+    """It may have a newer CUDA than the newest known driver."""
+    labels = {"cuda-major-version": "14", "cuda-minor-version": "0", "nvidia.com/gpu.product": "NVIDIA-L4"}
+    node = {"kind": "Node", "metadata": {"name": "a", "labels": labels}}
+    node |= {"status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+    container = {"name": "main", "image": "x", "resources": {"limits": {"nvidia.com/gpu": 1}}}
+    metadata = {"name": "p", "annotations": {"gpugate.dev/cuda-version": cuda}}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": {"containers": [container]}}
+    for name, document in (("node.json", node), ("pod.json", pod)):
+        (tmp_path / name).write_text(json.dumps(document), "utf-8")
+    files = ("-f", str(tmp_path / "pod.json"), "--nodes", str(tmp_path / "node.json"))
+
+    result = gpugate("whatif", *files, "--driver", "700")
+
+    assert f"1 workload: {effect}" == result.stdout.partition(", 0 on")[0]
+
+
+@pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ((), "no change given"),

@@ -107,6 +107,7 @@ def _runtime(runtime: Runtime, language: Language) -> dict[str, Any]:
     return {
         "cuda": str(runtime.cuda),
         "by": runtime.mode.value if runtime.mode else None,
+        "unknown": runtime.is_unknown,
         "reasons": [finding.reason.in_language(language) for finding in runtime.reasons],
     }
 
@@ -151,7 +152,7 @@ def _key(runtime: Runtime) -> tuple[str, str]:
 
 def _support(runtime: Runtime) -> str:
     if runtime.mode is None:
-        return "no"
+        return "unknown" if runtime.is_unknown else "no"
     if runtime.mode is CompatibilityMode.DRIVER:
         return "yes, with a warning" if runtime.reasons else "yes"
     return f"by {runtime.mode.value}"

@@ -28,6 +28,9 @@ from webhook.cli.inputs.session import Session
 from webhook.cli.terminal.console import BadInputError, current_language, print_error
 
 _DRIVER: Final = Message("driver {driver} (CUDA {cuda}) on {nodes}{selected}")
+_NEWER_DRIVER: Final = Message(
+    "driver {driver} (unknown branch: at least CUDA {cuda}, by {by}) on {nodes}{selected}"
+)
 _SELECTED: Final = Message(" of {selector}")
 _REMOVED: Final = Message("without pool {name}: {nodes} removed")
 _ADDED: Final = Message("with {names}: {nodes} added")
@@ -77,9 +80,11 @@ class NodeChanges:
             done.append(Change(_filled(_ADDED, affected, names=names), affected))
         for change in sorted(self.drivers, key=lambda driver: bool(driver.selector)):
             state, affected = with_driver(state, change)
-            facts = {"driver": change.driver.version, "cuda": change.driver.cuda}
-            selected = _SELECTED.having(selector=change.selector) if change.selector else Message()
-            done.append(Change(_filled(_DRIVER, affected, selected=selected, **facts), affected))
+            driver, selector = change.driver, change.selector
+            facts = {"driver": driver.version, "cuda": driver.cuda, "by": driver.by}
+            facts["selected"] = _SELECTED.having(selector=selector) if selector else Message()
+            text = _NEWER_DRIVER if driver.by else _DRIVER
+            done.append(Change(_filled(text, affected, **facts), affected))
         return state, done
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from rules import RuleSet, inventory_of
-from rules.cuda.tables import BUILT_IN, certain_branches, cuda_of_branch, gpu_model, newest_release
+from rules.cuda.tables import BUILT_IN, certain_branches, gpu_model, least_cuda, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
 from rules.nodes.inventory import Inventory
@@ -431,27 +431,32 @@ _SHOWN_VERSIONS = 12  # newest branches in a message
 
 
 class Driver(NamedTuple):
-    """A driver, and the CUDA version of its API."""
+    """A driver, and the CUDA version of its API.
+
+    by: the newest known branch, if that of the driver is newer: the CUDA version is the lowest possible one.
+    """
 
     version: DriverVersion
     cuda: CudaVersion
+    by: int | None = None
 
 
 def parse_driver(text: str) -> Driver:
     """Return the driver of a version; for a branch, its newest release that came with a CUDA toolkit.
 
-    Raises ChangeError for other texts, and for a branch whose CUDA version is unknown.
+    A branch above the newest known one has at least its CUDA version. Raises ChangeError for another unknown
+    branch, and for other texts.
     """
     version = DriverVersion.parse(text)
     if version is None:
         raise ChangeError(_NO_VERSION, version=text)
-    fact = cuda_of_branch(BUILT_IN, version.branch)
-    if fact is None or not fact.certain:
+    least = least_cuda(BUILT_IN, version.branch)
+    if least is None:
         known = ", ".join(map(str, certain_branches(BUILT_IN)[-_SHOWN_VERSIONS:]))
         raise ChangeError(_NO_BRANCH, branch=version.branch, known=known)
     if len(version.numbers) == 1:
         version = newest_release(BUILT_IN, version.branch) or version
-    return Driver(version, fact.value)
+    return Driver(version, least.cuda, least.by if least.by != version.branch else None)
 
 
 class ChangeError(ValueError):

@@ -79,6 +79,13 @@ def test_a_branch_means_its_newest_release_with_a_toolkit() -> None:
     assert "580.65.06" == str(parse_driver("580.65.06").version)
 
 
+def test_a_newer_driver_than_all_known_ones_has_at_least_the_newest_cuda() -> None:
+    """Drivers are backward compatible."""
+    assert [((13, 5), None), ((13, 5), 620), ((13, 5), 620)] == [
+        (parse_driver(text).cuda, parse_driver(text).by) for text in ("620", "621.10", "700")
+    ]
+
+
 @pytest.mark.parametrize("text", ["", "abc", "596", "12.4", "595x"])
 def test_an_unknown_driver_is_an_error(text: str) -> None:
     """Also a CUDA version, of which no driver branch exists."""
