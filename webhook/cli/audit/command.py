@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -13,6 +13,7 @@ import click
 
 from rules import Language
 from rules.model.sharing import SharingPolicy
+from rules.nodes.driver_lifecycle import DriverSupport, support_lines, support_of
 from rules.nodes.label_families import LabelNames
 from webhook.cli.audit.findings import (
     EvaluatedObject,
@@ -23,6 +24,7 @@ from webhook.cli.audit.findings import (
 )
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.inputs.files import BUILT_IN
+from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
     not_checked_facts,
@@ -46,6 +48,7 @@ from webhook.cli.terminal.console import (
     counted,
     first_of,
     print_json,
+    print_note,
     print_summary,
     print_warning,
     progress,
@@ -140,8 +143,9 @@ def command(
         audited = filtered(filters, list(evaluate(session, workloads)), _row)
     pods = [pod for workload in audited for pod in workload.workload.pods]
     quotas = session.quotas.used_up((pod.key.namespace, pod.document.get("spec") or {}) for pod in pods)
+    supports = sorted({*filter(None, _supports(session))})
     if output == "json":
-        _show_json(audited, quotas, session.notes, session.language)
+        _show_json(audited, quotas, supports, session.notes, session.language)
     elif output in FORMATS:
         report = _report(audited, session, _tables(session) if output == "html" else ())
         if write:
@@ -152,8 +156,17 @@ def command(
         _show_tables(audited, session.language, wide=output == "wide" or bool(names))
         for used_up in quotas:
             print_warning(used_up.message, session.language)
+        for line in support_lines(supports):
+            print_note(line, session.language)
     decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
     sys.exit(session.exit_status(() if write else decisions, fail_on))
+
+
+def _supports(session: Session) -> Iterator[DriverSupport | None]:
+    """Yield NVIDIA's support of the drivers of all nodes."""
+    inventory = session.inventory
+    for node_class in inventory.classes(inventory.everything, session.label_names):
+        yield support_of(node_class.capabilities, this_month())
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
@@ -248,6 +261,7 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
 def _show_json(
     audited: Sequence[EvaluatedWorkload],
     quotas: Sequence[QuotaFinding],
+    supports: Sequence[DriverSupport],
     notes: Sequence[str],
     language: Language,
 ) -> None:
@@ -272,6 +286,7 @@ def _show_json(
         "summary": [row._asdict() for row in summary(audited)],
         "workloads": facts,
         "quotas": [quota._asdict() for quota in quotas],
+        "drivers": [support.document() for support in supports],
         "notes": list(notes),
     }
     print_json(document)

@@ -16,13 +16,15 @@ from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
+from rules.nodes.driver_lifecycle import support_of
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
-from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of, least_cuda_of
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Message
 from webhook.cli.inputs.completers import NODE
+from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.options import label_options, output_option
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
@@ -44,7 +46,7 @@ from webhook.cli.terminal.vocabulary import (
 
 # Maximum number of problems of a kind on stderr. A faulty label publisher affects every node in the same way.
 _MAX_PROBLEMS: Final = 10
-_WIDE: Final = ("runtime source", "resources", "labels at creation")
+_WIDE: Final = ("support", "runtime source", "resources", "labels at creation")
 
 
 @click.command()
@@ -56,8 +58,8 @@ _WIDE: Final = ("runtime source", "resources", "labels at creation")
     "name",
     "json",
     "yaml",
-    help="wide: also what tells the container runtime, the resources, and the labels that nodes of pools "
-    "have when they are created.",
+    help="wide: also drivers whose support ends, what tells the container runtime, the resources, and the "
+    "labels that nodes of pools have when they are created.",
 )
 @label_options
 @with_session
@@ -192,6 +194,8 @@ def _facts(capabilities: NodeCapabilities, language: Language) -> dict[str, Any]
         "product": capabilities.product,
         "driver": capabilities.driver,
         "cuda": dotted(capabilities.cuda),
+        "leastCuda": str(least.cuda) if (least := least_cuda_of(capabilities)) else None,
+        "driverSupport": support.document() if (support := support_of(capabilities, this_month())) else None,
         "compute": dotted(capabilities.gpu_capability),
         "memoryMiB": capabilities.gpu_memory_mib,
         "mig": capabilities.mig_strategy,
@@ -298,6 +302,7 @@ def _rows(
     known = any(entry.runtime != UNKNOWN_RUNTIME for entry in capabilities)
     hidden = {
         *(() if known else ("runtime", "runtime source")),
+        *(() if any(map(_ends, capabilities)) else ("support",)),
         *(() if inventory.recovering else ("not ready",)),
         *(() if inventory.tainted or any(pool.taints for pool in pools) else ("taints",)),
         *(() if pools else ("state", "pool")),
@@ -347,6 +352,20 @@ def _pool_row(pool: NodePool, language: Language) -> dict[str, str]:
     }
 
 
+def _ends(capabilities: NodeCapabilities) -> bool:
+    """Return whether the support of the driver ends soon, or has ended."""
+    support = support_of(capabilities, this_month())
+    return support is not None and support.text is not None
+
+
+def _cuda_by_driver(capabilities: NodeCapabilities) -> str | None:
+    """Return the CUDA version that follows from the driver, if no label reports one."""
+    least = least_cuda_of(capabilities)
+    if least is None:
+        return None
+    return f"{'' if branch_of(capabilities) == least.by else '>='}{least.cuda} (by driver)"
+
+
 def _joined(taints: Sequence[Taint]) -> str:
     return ", ".join(map(str, taints)) or "none"
 
@@ -354,6 +373,9 @@ def _joined(taints: Sequence[Taint]) -> str:
 def _row(capabilities: NodeCapabilities, nodes: str, language: Language) -> dict[str, str]:
     facts, runtime = _facts(capabilities, language), capabilities.runtime
     memory, slices = facts.pop("memoryMiB"), facts.pop("slices")
+    facts["cuda"] = facts["cuda"] or _cuda_by_driver(capabilities)
+    support = support_of(capabilities, this_month())
+    facts["support"] = support.text.in_language(language) if support and support.text else None
     facts["runtime"] = runtime.mode.value
     facts["runtime source"] = runtime.source.in_language(language)
     facts["memory"] = None if memory is None else f"{memory}Mi"
@@ -361,5 +383,5 @@ def _row(capabilities: NodeCapabilities, nodes: str, language: Language) -> dict
     if unsupported_gpu(capabilities):
         facts["driver" if facts["driver"] else "cuda"] += " (unsupported)"
     hardware = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
-    columns = (*hardware, "runtime", "runtime source")
+    columns = (*hardware, "runtime", "runtime source", "support")
     return {"nodes": nodes} | {name: str(facts[name] or UNKNOWN) for name in columns}

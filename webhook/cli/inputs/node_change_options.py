@@ -9,8 +9,11 @@ from typing import Any, Final
 import click
 
 from rules import Language
+from rules.cuda.tables import BUILT_IN
 from rules.model.rule import NodeProfile
+from rules.nodes.driver_lifecycle import driver_support
 from rules.text.i18n import Message
+from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_changes import (
     Change,
     ChangeError,
@@ -84,7 +87,8 @@ class NodeChanges:
             facts = {"driver": driver.version, "cuda": driver.cuda, "by": driver.by}
             facts["selected"] = _SELECTED.having(selector=selector) if selector else Message()
             text = _NEWER_DRIVER if driver.by else _DRIVER
-            done.append(Change(_filled(text, affected, **facts), affected))
+            support = driver_support(BUILT_IN, driver.version.branch, this_month())
+            done.append(Change(_filled(text, affected, **facts), affected, support))
         return state, done
 
 

@@ -13,6 +13,7 @@ from rules import RuleSet, inventory_of
 from rules.cuda.tables import BUILT_IN, certain_branches, gpu_model, least_cuda, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
+from rules.nodes.driver_lifecycle import DriverSupport
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import (
     LabelFamily,
@@ -110,6 +111,7 @@ class Change(NamedTuple):
 
     text: Message
     affected: Affected | None = None  # None: the change may concern any workload
+    support: DriverSupport | None = None  # of the new driver, by NVIDIA
 
 
 def label_names(rules: RuleSet) -> tuple[LabelNames, ...]:

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import click
 
 from rules import Language
+from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
+from rules.nodes.driver_lifecycle import DriverSupport, SupportState, driver_support, support_of
+from rules.text.i18n import Message
+from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
 from webhook.cli.inputs.node_changes import EditableInventory
 from webhook.cli.inputs.options import cuda_option, label_options, output_option
@@ -34,7 +38,7 @@ from webhook.cli.matrix.matrix import (
 )
 from webhook.cli.matrix.svg import draw
 from webhook.cli.terminal.console import UNKNOWN, BadInputError, padded, print_document, print_note
-from webhook.cli.terminal.vocabulary import UNLABELLED_NODES, WHAT_IF_CHANGE
+from webhook.cli.terminal.vocabulary import OUT_OF_SUPPORT, SUPPORT_ENDS, UNLABELLED_NODES, WHAT_IF_CHANGE
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
 _BASELINE: Final = CudaVersion(12, 4)
@@ -99,6 +103,7 @@ def command(
             for change in done:
                 print_note(WHAT_IF_CHANGE.having(change=change.text))
         classes = inventory.classes(inventory.everything, policy.labels)
+        supports = [support_of(node_class.capabilities, this_month()) for node_class in classes]
         tables = [table] if (table := class_table(policy, classes)) else []
         unlabelled = inventory.names(
             sum(node_class.members for node_class in classes if not labelled(node_class.capabilities))
@@ -108,17 +113,22 @@ def command(
     elif session.rule_paths or session.rule or changes:
         raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
     else:
-        tables = [driver_table(policy), gpu_table()]
+        tables = [drivers := driver_table(policy), gpu_table()]
+        branches = [int(str(column.facts["driver"])) for column in drivers.columns]
+        supports = [driver_support(BUILT_IN, branch, this_month()) for branch in branches]
     notes = footnotes(tables)
     if output in _MACHINE:
         facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}
         document = facts | _document(tables, language) | {"unlabelled": sorted(unlabelled)}
+        document["drivers"] = [support.document() for support in sorted({*filter(None, supports)})]
         print_document(document, output)
     elif output == "svg":
         click.echo(draw(tables, notes, language))
     else:
         for line in _text(tables, notes, language) if tables else ():
             click.echo(line)
+        for message in _ends(supports):
+            click.echo(message.in_language(language))
     if unlabelled and output not in _MACHINE:
         names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
         more = ", …" if len(unlabelled) > _MAX_NAMES else ""
@@ -182,6 +192,15 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
         yield f"{note.letter} {note.reason.in_language(language)}"
         if error := note.error.in_language(language):
             yield click.style(f"  {error}", dim=True)
+
+
+def _ends(supports: Iterable[DriverSupport | None]) -> Iterator[Message]:
+    """Yield which driver branches are out of support, and whose support ends soon."""
+    known = sorted({*filter(None, supports)})
+    for state, text in ((SupportState.ENDED, OUT_OF_SUPPORT), (SupportState.ENDING, SUPPORT_ENDS)):
+        ends = [f"{support.branch} ({support.end})" for support in known if support.state is state]
+        if ends:
+            yield text.having(branches=", ".join(ends))
 
 
 def _blocks(table: Table, notes: Footnotes) -> Iterator[list[Column]]:

@@ -42,6 +42,7 @@ COUNTED: Final = {
 
 # Table headings, by the key of the column in JSON; the key itself in upper case for any other column.
 _HEADINGS: Final = {
+    "support": Message("SUPPORT"),
     "about": Message("DESCRIPTION"),
     "action": Message("ACTION"),
     "certificate": Message("CERTIFICATE"),
@@ -177,6 +178,8 @@ WHAT_IF_SUMMARY: Final = Message(
     "{warns} with new warnings"
 )
 WHAT_IF_CHANGE: Final = Message("change: {change}")
+OUT_OF_SUPPORT: Final = Message("out of support: driver {branches}")
+SUPPORT_ENDS: Final = Message("support ends: driver {branches}")
 
 # Selections of rows.
 NOT_NAMED: Final = Message("no {noun} is named {name!r}")

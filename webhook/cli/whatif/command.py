@@ -12,6 +12,7 @@ import click
 
 from rules import Language, ObjectError, Snapshot, compile_policy
 from rules.cuda.versions import CudaVersion
+from rules.nodes.driver_lifecycle import support_lines
 from rules.schema.errors import suggestion
 from rules.text.i18n import Message
 from webhook.cli.audit.source import list_workloads
@@ -37,6 +38,7 @@ from webhook.cli.terminal.console import (
     counted,
     current_language,
     print_document,
+    print_note,
     print_summary,
     progress,
     show_table,
@@ -240,6 +242,8 @@ def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
     print_summary(_summary(result, language), err=False)
     for change in result.changes:
         print_summary(WHAT_IF_CHANGE.having(change=change.text), err=False)
+    for line in support_lines(change.support for change in result.changes):
+        print_note(line)
     if result.by_namespace and (wide or len(result.by_namespace) > 1):
         click.echo()
         show_table(

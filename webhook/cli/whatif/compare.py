@@ -332,6 +332,7 @@ def document(result: WhatIf, language: Language) -> dict[str, Any]:
                 "change": change.text.in_language(language),
                 "nodes": sorted(change.affected.nodes) if change.affected else None,
                 "pools": sorted(change.affected.pools) if change.affected else None,
+                "driverSupport": change.support.document() if change.support else None,
             }
             for change in result.changes
         ],
