@@ -38,6 +38,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image, parse_image
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message
+from rules.text.printable import shortened
 
 _NO_TEXT: Final = Message()
 
@@ -597,7 +598,7 @@ def _of_platforms(of_each: list[ImageFacts]) -> ImageFacts:
 
 
 def _require_origin(subject: Message, variable: str, text: str) -> Message:
-    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    shown = shortened(text, _MAX_SHOWN)
     return Message("{what} has {variable} `{shown}`", what=subject, variable=variable, shown=shown)
 
 

@@ -20,6 +20,7 @@ from typing import Final
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Message
+from rules.text.printable import shortened
 
 REQUIRE_PREFIX: Final = "NVIDIA_REQUIRE_"
 REQUIRE_CUDA: Final = "NVIDIA_REQUIRE_CUDA"
@@ -322,7 +323,7 @@ def _same(values: Sequence[bool | None]) -> bool | None:
 
 
 def _malformed(variable: str, text: str) -> Constraint:
-    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    shown = shortened(text, _MAX_SHOWN)
     return Constraint(
         variable,
         text,

@@ -49,6 +49,7 @@ from rules.kube.pod import Container, Environment, environment, references
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import Budget, bounded_cache
 from rules.text.i18n import Message
+from rules.text.printable import shortened
 
 # Annotations of a pod. An annotation with the suffix `.CONTAINER` takes precedence for that container.
 CUDA_VERSION_ANNOTATION: Final = "gpugate.dev/cuda-version"
@@ -449,7 +450,7 @@ class _Annotations:
         text = written.strip()
         value = parse(text)
         if value is None:
-            shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+            shown = shortened(text, _MAX_SHOWN)
             self.problems.append(
                 Message(
                     "annotation {name}: `{shown}` cannot be understood; write it as `{example}`",
@@ -531,7 +532,7 @@ def _of_version(env: Environment, image: ImageFacts) -> Iterator[StartConstraint
 
 def _origin_of(constraint: Constraint) -> Message:
     name, text = constraint.variable, constraint.text
-    shown = text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "…"
+    shown = shortened(text, _MAX_SHOWN)
     return Message("variable {name} is `{shown}`", name=name, shown=shown)
 
 

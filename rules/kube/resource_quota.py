@@ -13,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.text.paths import object_at
 
 Amount = int | Decimal
 Amounts = Mapping[str, Amount]
@@ -69,8 +70,8 @@ class ResourceQuota:
 
         namespace: the default if the object has none.
         """
-        metadata, spec, status = (_object(document.get(key)) for key in ("metadata", "spec", "status"))
-        terms = _object(spec.get("scopeSelector")).get("matchExpressions")
+        metadata, spec, status = (object_at(document, key) for key in ("metadata", "spec", "status"))
+        terms = object_at(spec, "scopeSelector").get("matchExpressions")
         scopes = [Scope(name) for name in _list(spec.get("scopes")) if isinstance(name, str)]
         scopes += [
             Scope(
@@ -83,8 +84,8 @@ class ResourceQuota:
         return cls(
             str(metadata.get("namespace") or namespace),
             str(metadata.get("name")),
-            _amounts(_object(status.get("hard")) or _object(spec.get("hard"))),
-            _amounts(_object(status.get("used"))),
+            _amounts(object_at(status, "hard") or object_at(spec, "hard")),
+            _amounts(object_at(status, "used")),
             tuple(scopes),
         )
 
@@ -105,11 +106,11 @@ def limit_defaults(document: Mapping[str, Any]) -> LimitDefaults:
     """Return the defaults of containers in a LimitRange as JSON."""
     limits: dict[str, Any] = {}
     requests: dict[str, Any] = {}
-    for limit in _objects(_object(document.get("spec")).get("limits")):
+    for limit in _objects(object_at(document, "spec").get("limits")):
         if limit.get("type") == "Container":
-            default = {**_object(limit.get("max")), **_object(limit.get("default"))}
+            default = {**object_at(limit, "max"), **object_at(limit, "default")}
             limits |= default
-            requests |= {**_object(limit.get("min")), **default, **_object(limit.get("defaultRequest"))}
+            requests |= {**object_at(limit, "min"), **default, **object_at(limit, "defaultRequest")}
     return LimitDefaults(limits, requests)
 
 
@@ -121,7 +122,7 @@ def with_defaults(
     The API server sets them before it calls webhooks. A written limit is also the request.
     Source: https://github.com/kubernetes/kubernetes/tree/master/plugin/pkg/admission/limitranger
     """
-    given, spec = list(defaults), _object(pod.get("spec"))
+    given, spec = list(defaults), object_at(pod, "spec")
     added: dict[str, None] = {}
     lists: dict[str, list[Any]] = {}
     for field in ("containers", "initContainers"):
@@ -135,8 +136,8 @@ def _with_defaults(container: Any, defaults: Sequence[LimitDefaults], added: dic
     """Return a container with defaults; adds the names of resources without a written quantity to `added`."""
     if not isinstance(container, dict):
         return container
-    resources = _object(container.get("resources"))
-    limits, requests = dict(_object(resources.get("limits"))), dict(_requested(resources))
+    resources = object_at(container, "resources")
+    limits, requests = dict(object_at(resources, "limits")), dict(_requested(resources))
     written = dict.fromkeys(requests)
     for limit_range in defaults:
         limits = {**limit_range.limits, **limits}
@@ -159,7 +160,7 @@ def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) ->
     amounts |= {f"{_REQUESTS}{name}": amount for name, amount in requests.items() if _is_counted(name)}
     amounts |= {f"{_LIMITS}{name}": amount for name, amount in limits.items() if name in _LIMITED}
     unset: dict[str, tuple[str, ...]] = {}
-    if not _object(spec.get("resources")):  # resources of the whole pod suffice
+    if not object_at(spec, "resources"):  # resources of the whole pod suffice
         containers = [*_objects(spec.get("containers")), *_objects(spec.get("initContainers"))]
         for resource in _REQUIRED:
             name = resource.rpartition(".")[2]
@@ -191,14 +192,14 @@ def _of_pod(
             own = {}
         largest = _maximum(largest, _sum(own, sidecars))
     total = _maximum(total, largest)
-    whole = _object(spec.get("resources"))
-    total = {**total, **(_amounts(_object(whole.get("limits"))) if limits else _amounts(_requested(whole)))}
-    overhead = _amounts(_object(spec.get("overhead")))
+    whole = object_at(spec, "resources")
+    total = {**total, **(_amounts(object_at(whole, "limits")) if limits else _amounts(_requested(whole)))}
+    overhead = _amounts(object_at(spec, "overhead"))
     return _sum(total, {name: more for name, more in overhead.items() if not limits or total.get(name)})
 
 
 def _requests(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
-    written = _requested(_object(container.get("resources")))
+    written = _requested(object_at(container, "resources"))
     for limit_range in defaults:
         written = {**limit_range.requests, **written}
     return _amounts(written)
@@ -206,11 +207,11 @@ def _requests(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -
 
 def _requested(resources: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the requests as the API server defaults them: a missing one is the limit."""
-    return {**_object(resources.get("limits")), **_object(resources.get("requests"))}
+    return {**object_at(resources, "limits"), **object_at(resources, "requests")}
 
 
 def _limits(container: Mapping[str, Any], defaults: Sequence[LimitDefaults]) -> Amounts:
-    written = _object(_object(container.get("resources")).get("limits"))
+    written = object_at(container, "resources", "limits")
     for limit_range in defaults:
         written = {**limit_range.limits, **written}
     return _amounts(written)
@@ -227,7 +228,7 @@ def _in_scope(scope: Scope, spec: Mapping[str, Any]) -> bool | None:
         "NotTerminating": not terminating,
         "BestEffort": best_effort,
         "NotBestEffort": not best_effort,
-        "CrossNamespacePodAffinity": _has_cross_namespace_affinity(_object(spec.get("affinity"))),
+        "CrossNamespacePodAffinity": _has_cross_namespace_affinity(object_at(spec, "affinity")),
     }.get(scope.name)
 
 
@@ -249,16 +250,16 @@ def _has_priority_class(scope: Scope, name: object) -> bool | None:
 def _is_best_effort(spec: Mapping[str, Any]) -> bool:
     """Return whether no container has CPU or memory, by request or limit."""
     owners = [spec, *_objects(spec.get("containers")), *_objects(spec.get("initContainers"))]
-    amounts_of_each = (_amounts(_requested(_object(owner.get("resources")))) for owner in owners)
+    amounts_of_each = (_amounts(_requested(object_at(owner, "resources"))) for owner in owners)
     return not any(amounts.get(name) for amounts in amounts_of_each for name in _COMPUTE)
 
 
 def _has_cross_namespace_affinity(affinity: Mapping[str, Any]) -> bool:
     for kind in ("podAffinity", "podAntiAffinity"):
-        rules = _object(affinity.get(kind))
+        rules = object_at(affinity, kind)
         terms = _objects(rules.get("requiredDuringSchedulingIgnoredDuringExecution"))
         weighted = _objects(rules.get("preferredDuringSchedulingIgnoredDuringExecution"))
-        terms = [*terms, *(_object(term.get("podAffinityTerm")) for term in weighted)]
+        terms = [*terms, *(object_at(term, "podAffinityTerm") for term in weighted)]
         if any(term.get("namespaces") or term.get("namespaceSelector") is not None for term in terms):
             return True
     return False
@@ -291,10 +292,6 @@ def _amounts(written: Mapping[str, Any]) -> Amounts:
         except QuantityError:
             continue
     return amounts
-
-
-def _object(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
 
 
 def _list(value: object) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.runtime_modes import AUTO, HostRuntime, mode_of, operator_names, runtime_of, toolkit_version
 from rules.text.i18n import Joined, Message, Text
+from rules.text.paths import object_at
 
 # The kind of the objects that configure GPU Operator. versions: newest first.
 GROUP: Final = "nvidia.com"
@@ -128,8 +129,8 @@ def is_managed(labels: Mapping[str, str]) -> bool:
 
 
 def _of_policy(document: Mapping[str, Any]) -> OperatorSettings:
-    metadata, spec = _object(document, "metadata"), _object(document, "spec")
-    cdi, toolkit, plugin = (_object(spec, name) for name in ("cdi", "toolkit", "devicePlugin"))
+    metadata, spec = object_at(document, "metadata"), object_at(document, "spec")
+    cdi, toolkit, plugin = (object_at(spec, name) for name in ("cdi", "toolkit", "devicePlugin"))
     names, variables = operator_names(), _variables(toolkit)
     enabled, version, of_plugin = cdi.get("enabled"), toolkit.get("version"), _variables(plugin)
     return OperatorSettings(
@@ -165,8 +166,3 @@ def _variables(parent: Mapping[str, Any]) -> dict[str, str]:
     env = parent.get("env")
     given = [entry for entry in env if isinstance(entry, Mapping)] if isinstance(env, list | tuple) else []
     return {str(entry.get("name")): str(entry.get("value", "")) for entry in given}
-
-
-def _object(parent: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = parent.get(name)
-    return value if isinstance(value, Mapping) else {}

@@ -1,6 +1,9 @@
-"""Paths in JSON documents, and their Kubernetes notation."""
+"""Paths in JSON documents, their Kubernetes notation, and the objects at them."""
 
 from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
 
 from rules.text.printable import printable
 
@@ -17,3 +20,10 @@ def field_path(path: Path) -> str:
         else:
             parts.append(f".{step}" if parts else step)
     return "".join(parts)
+
+
+def object_at(document: object, *path: str) -> Mapping[str, Any]:
+    """Return the object at a path of member names; an empty one if there is none."""
+    for name in path:
+        document = document.get(name) if isinstance(document, Mapping) else None
+    return document if isinstance(document, Mapping) else {}

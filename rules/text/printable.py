@@ -29,3 +29,8 @@ def _shown(char: str) -> str:
     if char.isspace():
         return " "
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def shortened(text: str, length: int) -> str:
+    """Return a text for a message: its first characters and `…` if it has more than `length`."""
+    return text if len(text) <= length else text[:length] + "…"

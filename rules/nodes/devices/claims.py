@@ -12,9 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from rules.kube.tolerations import tolerates
 from rules.nodes.devices.device_classes import DeviceClasses, Selectors, match_all, read_selectors
-from rules.nodes.devices.devices import MAX_NAME, DeviceKind, member
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind
 from rules.nodes.devices.slices import DeviceInventory
 from rules.text.i18n import Message
+from rules.text.paths import object_at
 
 # Limits of the API on requests of one claim, alternatives of one request, and allocated devices.
 _MAX_REQUESTS: Final = 32
@@ -104,7 +105,7 @@ def pod_claims(spec: Mapping[str, Any], find: Find) -> tuple[PodClaim, ...]:
 
 def used_claims(container: Mapping[str, Any], claims: Sequence[PodClaim]) -> tuple[PodClaim, ...]:
     """Return the claims that a container uses, each with the requests that it uses."""
-    named = member(container, "resources").get("claims")
+    named = object_at(container, "resources").get("claims")
     wanted: dict[str, set[str | None]] = {}
     for entry in named if isinstance(named, list) else ():
         request = entry.get("request") if isinstance(entry, Mapping) else None
@@ -139,7 +140,7 @@ def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
             if document is None:
                 shown = object_name[:MAX_NAME]
                 return PodClaim(name, unknown=Message("{kind} {shown} is not known", kind=kind, shown=shown))
-            claim = document if kind == "ResourceClaim" else member(document, "spec")
+            claim = document if kind == "ResourceClaim" else object_at(document, "spec")
             return PodClaim(name, tuple(reader.requests(claim)))
     return PodClaim(name, unknown=Message("the pod's claim names no object"))
 
@@ -162,10 +163,10 @@ class _Reader:
 
     def requests(self, claim: object) -> Iterator[ClaimRequest]:
         """Yield the requests of a claim, as JSON."""
-        given = member(member(claim, "spec"), "devices").get("requests")
+        given = object_at(claim, "spec", "devices").get("requests")
         entries = given if isinstance(given, list) else [None] * (given is not None)
-        allocation = member(member(claim, "status"), "allocation")
-        results = member(allocation, "devices").get("results") if allocation else None
+        allocation = object_at(claim, "status", "allocation")
+        results = object_at(allocation, "devices").get("results") if allocation else None
         for entry in entries[:_MAX_REQUESTS]:
             request = self._request(entry)
             if allocation and not request.admin:

@@ -12,8 +12,9 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rules.kube.tolerations import tolerates
-from rules.nodes.devices.devices import MAX_NAME, DeviceKind, Problem, member
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind, Problem
 from rules.nodes.devices.selectors import MAX_LENGTH, Match, compile_selector
+from rules.text.paths import object_at
 
 # Each class has an extended resource of this name, in addition to the one that it names.
 IMPLICIT_PREFIX: Final = "deviceclass.resource.kubernetes.io/"
@@ -125,13 +126,13 @@ def read_selectors(raw: object) -> Selectors:
 
 
 def _expression(raw: object) -> str | None:
-    expression = member(raw, "cel").get("expression")
+    expression = object_at(raw, "cel").get("expression")
     return expression if isinstance(expression, str) and len(expression) <= MAX_LENGTH else None
 
 
 def read_device_class(document: object) -> tuple[DeviceClass | None, list[Problem]]:
     """Return a DeviceClass from JSON, None if it has no name, and problems of its fields."""
-    metadata, spec = member(document, "metadata"), member(document, "spec")
+    metadata, spec = object_at(document, "metadata"), object_at(document, "spec")
     name, created = metadata.get("name"), metadata.get("creationTimestamp")
     if not isinstance(name, str) or not 0 < len(name) <= MAX_NAME:
         return None, [Problem("DeviceClass", "metadata.name", str(name)[:MAX_NAME])]

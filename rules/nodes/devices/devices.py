@@ -95,12 +95,6 @@ def gpu_drivers() -> Mapping[str, Mapping[str, Any]]:
     return drivers
 
 
-def member(document: object, key: str) -> Mapping[str, Any]:
-    """Return a member of a JSON object if it is an object, otherwise an empty one."""
-    value = document.get(key) if isinstance(document, Mapping) else None
-    return value if isinstance(value, Mapping) else {}
-
-
 def qualified(name: str, driver: str) -> str:
     """Return the qualified name of an attribute or a capacity; the default domain is the driver's."""
     return name if "/" in name else f"{driver}/{name}"

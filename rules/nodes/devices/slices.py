@@ -12,7 +12,8 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.devices.devices import MAX_NAME, DeviceKind, DeviceReader, KindPool, Problem, member
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind, DeviceReader, KindPool, Problem
+from rules.text.paths import object_at
 
 # Limit of the API on devices of one slice; further ones make the slice incomplete.
 _MAX_DEVICES: Final = 128
@@ -101,9 +102,9 @@ def _is_complete(pool: list[ResourceSlice]) -> bool:
 
 def read_slice(document: object, pool: KindPool) -> tuple[ResourceSlice | None, list[Problem]]:
     """Return a ResourceSlice from JSON, None if its pool is unreadable, and problems of its fields."""
-    name = _text(member(document, "metadata").get("name"))
-    spec = member(document, "spec")
-    of_pool = member(spec, "pool")
+    name = _text(object_at(document, "metadata").get("name"))
+    spec = object_at(document, "spec")
+    of_pool = object_at(spec, "pool")
     driver, pool_name = _text(spec.get("driver")), _text(of_pool.get("name"))
     numbers = [_positive(of_pool.get(key)) for key in _POOL_NUMBERS]
     source = name or "ResourceSlice"

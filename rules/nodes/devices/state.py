@@ -8,6 +8,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem, facts_of
 from rules.nodes.devices.slices import DeviceInventory, read_slice
+from rules.text.paths import object_at
 
 SLICE: Final = "ResourceSlice"
 DEVICE_CLASS: Final = "DeviceClass"
@@ -116,9 +117,8 @@ def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
 
 def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default") -> ClaimKey:
     """Return the key of a claim or template. namespace: the default if the object has none."""
-    metadata = document.get("metadata")
-    fields = metadata if isinstance(metadata, Mapping) else {}
-    return kind, str(fields.get("namespace") or namespace), str(fields.get("name") or "")
+    metadata = object_at(document, "metadata")
+    return kind, str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
 
 
 NO_DRA: Final = DraState()
