@@ -72,16 +72,6 @@ class Decision(NamedTuple):
     withheld: Effect | None = None
     code: int = 403
 
-    @property
-    def message(self) -> str:
-        """The message of a denial in English, for logs."""
-        return self.denial.en
-
-    @property
-    def warnings(self) -> tuple[str, ...]:
-        """The warnings in English, for logs."""
-        return tuple([line.en for line in self.warning_lines])
-
     @classmethod
     def deny(cls, message: Message, violations: tuple[Finding, ...] = (), **facts: Any) -> Decision:
         """Return a denial; facts: other fields. The audit event has its violations."""

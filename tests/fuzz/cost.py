@@ -81,7 +81,7 @@ class _Found(NamedTuple):
         parts = ", ".join(f"{name} {value:.3f}" for name, value in self.cost._asdict().items())
         what = "given up" if self.decision is None else "allowed" if self.decision.allowed else "denied"
         message = (
-            self.decision.message.splitlines()[0][:160] if self.decision and self.decision.message else ""
+            self.decision.denial.en.splitlines()[0][:160] if self.decision and self.decision.denial.en else ""
         )
         return f"{self.cost.total:.3f} s ({parts}), {self.length:,} bytes, {what} {message}"
 

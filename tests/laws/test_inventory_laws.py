@@ -21,7 +21,15 @@ from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support import reference_selector as selector
 from tests.support import reference_verdict as reference
-from tests.support.builders import container, loaded, patched, pod, policy, request
+from tests.support.builders import (
+    container,
+    loaded,
+    patched,
+    pod,
+    policy,
+    request,
+    warning_texts,
+)
 from tests.support.laws import EXAMPLES
 from tests.support.node_builders import (
     COMPUTE,
@@ -338,7 +346,7 @@ def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule:
     event(f"{expected.allowed} {expected.warned}")
     assert (expected.allowed, expected.warned) == (
         decision.allowed,
-        decision.allowed and bool(decision.warnings),
+        decision.allowed and bool(warning_texts(decision)),
     )
 
 
@@ -353,7 +361,7 @@ def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: 
         return
     undeclared = cluster.undeclared and not document["spec"].get("nodeName")
     if undeclared or any(map(reference.may_fit, levels)):
-        assert "" == decided(rule, cluster, document).message
+        assert "" == decided(rule, cluster, document).denial.en
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -459,7 +467,7 @@ def test_the_order_of_nodes_and_pools_makes_no_difference(
     )
     one, two = decided(rule, cluster, document), decided(rule, other, document)
 
-    assert (one.allowed, len(one.warnings)) == (two.allowed, len(two.warnings))
+    assert (one.allowed, len(warning_texts(one))) == (two.allowed, len(warning_texts(two)))
     assert reachable(cluster.nodes, patched(document, one)) == reachable(
         cluster.nodes, patched(document, two)
     )

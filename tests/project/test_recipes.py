@@ -126,7 +126,7 @@ for minimum in (535, 550):
     document = {"match": {"resources": ["nvidia.com/gpu"]}, "sharing": "physical", "minDriverBranch": minimum}
     found = decision(rule("CompatibilityRule", document), [node])
     words = ("driver branch 535, below 550", "a driver of branch 550 or newer")
-    print(found.allowed, *(text in found.message for text in words))
+    print(found.allowed, *(text in found.denial.en for text in words))
 """
 
     assert "True False False\nFalse True True\n" == run(copy, "-c", DECIDE + program)

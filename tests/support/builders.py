@@ -140,8 +140,13 @@ def patched(document: Any, decision: Decision) -> Any:
 def admitted(policy: Policy, document: Any, **fields: Any) -> Any:
     """Return an object as it is stored; the policy must allow it."""
     found = decision(policy, document, **fields)
-    assert found.message == ""
+    assert found.denial.en == ""
     return patched(document, found)
+
+
+def warning_texts(decision: Decision) -> tuple[str, ...]:
+    """Return the warnings of a decision in English."""
+    return tuple([line.en for line in decision.warning_lines])
 
 
 def refused_at(decision: Decision) -> list[str]:

@@ -236,7 +236,7 @@ def matched(cluster: list[Node], term: Any) -> list[str]:
 def admitted_to(cluster: list[Node], document: Any, **fields: Any) -> list[str]:
     """Return the nodes that match an admitted pod after its patch, which a second run does not change."""
     first = decided(cluster, document, **fields)
-    assert "" == first.message
+    assert "" == first.denial.en
     again = decided(cluster, patched(document, first), **fields)
     final = decided(cluster, patched(document, first), mutating=False)
     assert (True, (), True) == (again.allowed, again.patch, final.allowed)

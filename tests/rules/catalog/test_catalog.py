@@ -68,7 +68,7 @@ def _stored(limits: dict[str, str], policy: Policy | None = None, **fields: Any)
     """Return the container as it is stored."""
     document = defaulted(pod(container(limits, **fields)))
     found = decision(policy or _policy(), document)
-    assert found.message == ""
+    assert found.denial.en == ""
     stored: dict[str, Any] = patched(document, found)["spec"]["containers"][0]
     return stored
 

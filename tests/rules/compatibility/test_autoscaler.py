@@ -11,6 +11,7 @@ from rules.decision.policy import Policy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
+from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,
     H100,
@@ -67,7 +68,7 @@ def test_no_compatible_node_is_a_warning_where_an_autoscaler_may_add_one(
     old = added("old", "t4", gfd("12.2", T4)) if autoscaled else node("old", gfd("12.2", T4))
     decision = judged(policy(**setting), inventory(old), CUDA_12_4)
 
-    assert (allowed, int(allowed)) == (decision.allowed, len(decision.warnings))
+    assert (allowed, int(allowed)) == (decision.allowed, len(warning_texts(decision)))
 
 
 def test_an_autoscaler_does_not_help_a_pod_that_is_bound_to_its_node() -> None:
@@ -176,7 +177,7 @@ def test_a_pool_whose_driver_is_unknown_stays_open_after_one_node_fits() -> None
             for term in terms(decision.patch)
         ]
 
-        assert () == decision.warnings
+        assert () == warning_texts(decision)
         assert types == [each.get(TYPE, "any") for each in found if "karpenter.sh/nodepool" in each]
         assert [] == [each for each in found if [*each] == [TYPE]]
         assert ["an autoscaler may add nodes: NodePool gpu (NVIDIA-H100-80GB-HBM3)"] == [
@@ -190,7 +191,7 @@ def test_a_pool_with_an_incompatible_node_and_an_unknown_driver_is_kept_out_with
     decision = judged(policy(), with_pools(*cluster), CUDA_12_4)
 
     assert "karpenter.sh/nodepool" not in str(decision.patch)
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert "NodePool gpu (NVIDIA-H100-80GB-HBM3) has incompatible nodes now" in warning
 
 

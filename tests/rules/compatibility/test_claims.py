@@ -24,7 +24,7 @@ from rules.nodes.devices.selectors import Match
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
-from tests.support.builders import pod
+from tests.support.builders import pod, warning_texts
 from tests.support.dra_clusters import (
     A100_NAME,
     DRIVER,
@@ -66,9 +66,9 @@ def test_a_claim_that_can_only_be_given_devices_that_do_not_run_the_image_is_den
     found = decided(claiming(), OLD_T4, claim_template("gpu"))
 
     assert not found.allowed
-    assert "no device that claim 'gpu' may be given is compatible with container 'main'" in found.message
-    assert "Tesla-T4" in found.message
-    assert f"add to its selectors: {NEWER}" in found.message
+    assert "no device that claim 'gpu' may be given is compatible with container 'main'" in found.denial.en
+    assert "Tesla-T4" in found.denial.en
+    assert f"add to its selectors: {NEWER}" in found.denial.en
     assert ("spec.containers[0].resources.claims",) == tuple(each.path for each in found.violations)
 
 
@@ -77,15 +77,15 @@ def test_the_fix_works_with_the_suggested_selector_the_pod_is_admitted() -> None
     waiting = decided(claiming(), OLD_T4, claim_template("gpu", NEWER))
     served = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", NEWER))
 
-    assert (True, True) == (waiting.allowed, "no device that it selects" in waiting.warnings[0])
-    assert (True, ()) == (served.allowed, served.warnings)
+    assert (True, True) == (waiting.allowed, "no device that it selects" in warning_texts(waiting)[0])
+    assert (True, ()) == (served.allowed, warning_texts(served))
 
 
 def test_a_claim_whose_selector_admits_only_older_drivers_is_denied_where_newer_ones_exist() -> None:
     """The claim decides, not the cluster."""
     found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", OLDER))
 
-    assert (False, True) == (found.allowed, NEWER in found.message)
+    assert (False, True) == (found.allowed, NEWER in found.denial.en)
 
 
 def test_a_claim_that_may_be_given_a_device_that_does_not_fit_is_told_the_selector() -> None:
@@ -93,7 +93,7 @@ def test_a_claim_that_may_be_given_a_device_that_does_not_fit_is_told_the_select
     found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"))
 
     assert (True, ()) == (found.allowed, found.patch)
-    (warning,) = found.warnings
+    (warning,) = warning_texts(found)
     assert "claim 'gpu' may be given a device that is not compatible" in warning
     assert NEWER in warning
 
@@ -102,7 +102,7 @@ def test_a_claim_that_can_only_be_given_devices_that_fit_passes_without_a_word()
     """Claims and templates are never changed."""
     found = decided(claiming(), NEW_H100, claim_template("gpu"))
 
-    assert (True, (), ()) == (found.allowed, found.patch, found.warnings)
+    assert (True, (), ()) == (found.allowed, found.patch, warning_texts(found))
 
 
 MIG = {"name": "mig-0", "attributes": {"type": {"string": "mig"}}}
@@ -126,7 +126,7 @@ def test_a_claim_whose_selector_fails_on_devices_is_told_the_error(devices: list
     found = decided(claiming(), resource_slice("h100", *devices), claim_template("gpu", BY_PRODUCT))
 
     assert found.allowed
-    assert (FAILS,) == found.warnings
+    assert (FAILS,) == warning_texts(found)
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_a_selector_that_fails_on_no_device_that_is_tried_passes_without_a_word(
     """Guarded as the fix says, after a selector that leaves the devices out, and on other nodes only."""
     cluster = resource_slice("h100", MIG, gpu_device("gpu-0")), resource_slice("t4", gpu_device("gpu-0"))
 
-    assert () == decided(claiming(**spec), *cluster, claim_template("gpu", *selectors)).warnings
+    assert () == warning_texts(decided(claiming(**spec), *cluster, claim_template("gpu", *selectors)))
 
 
 def test_only_devices_on_nodes_that_the_pod_can_use_count() -> None:
@@ -152,7 +152,7 @@ def test_only_devices_on_nodes_that_the_pod_can_use_count() -> None:
     cluster = OLD_T4, NEW_H100, claim_template("gpu")
 
     assert not decided(claiming(nodeSelector={"pool": "t4"}), *cluster).allowed
-    assert () == decided(claiming(nodeSelector={"pool": "h100"}), *cluster).warnings
+    assert () == warning_texts(decided(claiming(nodeSelector={"pool": "h100"}), *cluster))
 
 
 @pytest.mark.parametrize("missing", ["template", "class"])
@@ -162,14 +162,14 @@ def test_a_claim_that_is_not_known_is_said_to_be_unchecked(missing: str) -> None
     cluster = [OLD_T4] if missing == "template" else [OLD_T4, template]
     found = decided(claiming(), *cluster)
 
-    assert (True, True) == (found.allowed, "claim 'gpu' not checked: " in found.warnings[0])
+    assert (True, True) == (found.allowed, "claim 'gpu' not checked: " in warning_texts(found)[0])
 
 
 def test_administrative_access_is_given_no_device_and_is_not_judged() -> None:
     """Monitoring looks at devices of others."""
     found = decided(claiming(), OLD_T4, claim_template("gpu", adminAccess=True))
 
-    assert (True, ()) == (found.allowed, found.warnings)
+    assert (True, ()) == (found.allowed, warning_texts(found))
 
 
 def allocated(*pools: str) -> dict[str, Any]:
@@ -191,7 +191,7 @@ def test_an_allocated_claim_is_judged_by_all_of_its_devices(pools: list[str], *,
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
     found = decided(document, OLD_T4, NEW_H100, allocated(*pools))
 
-    assert (allowed, False, ()) == (found.allowed, "selectors" in found.message, found.warnings)
+    assert (allowed, False, ()) == (found.allowed, "selectors" in found.denial.en, warning_texts(found))
 
 
 def test_the_first_available_alternative_that_fits_is_enough() -> None:
@@ -204,7 +204,7 @@ def test_the_first_available_alternative_that_fits_is_enough() -> None:
     template["spec"]["spec"]["devices"]["requests"] = [{"name": "gpu", "firstAvailable": alternatives}]
     both = decided(claiming(), OLD_T4, NEW_H100, template)
 
-    assert (True, True) == (both.allowed, bool(both.warnings))
+    assert (True, True) == (both.allowed, bool(warning_texts(both)))
     assert not decided(claiming(), OLD_T4, template).allowed
 
 
@@ -214,7 +214,7 @@ def test_devices_that_are_no_gpus_are_not_judged() -> None:
     of_cards = device_class("nic", 'device.driver == "nic.example.com"', None)
     found = decided(claiming(), OLD_T4, cards, of_cards, claim_template("gpu", of_class="nic"))
 
-    assert (True, ()) == (found.allowed, found.warnings)
+    assert (True, ()) == (found.allowed, warning_texts(found))
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_doubt_about_devices_is_no_reason_to_deny(doubt: str) -> None:
         selectors = ["device.attributes.map(x, x).size() > 0"]
     found = decided(claiming(), *nodes, *slices, claim_template("gpu", *selectors))
 
-    assert (True, True) == (found.allowed, bool(found.warnings))
+    assert (True, True) == (found.allowed, bool(warning_texts(found)))
 
 
 @pytest.mark.parametrize(
@@ -263,7 +263,7 @@ def test_the_action_of_the_rule_decides_what_becomes_of_a_claim() -> None:
         policy = compile_policy(replace(rules, compatibility=changed))
         denied = decided(claiming(), OLD_T4, claim_template("gpu"), policy=policy)
         wide = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"), policy=policy)
-        seen.append((denied.allowed, len(denied.warnings), len(wide.warnings)))
+        seen.append((denied.allowed, len(warning_texts(denied)), len(warning_texts(wide))))
 
     assert [(False, 0, 1), (True, 1, 1), (True, 0, 0)] == seen
 
@@ -275,7 +275,7 @@ def test_a_gpu_that_is_too_old_is_denied_with_a_selector_for_newer_ones() -> Non
     found = decided(document, gpus_of("h100", A100_NAME, "13.0"), claim_template("gpu"))
 
     assert not found.allowed
-    assert f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in found.message
+    assert f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in found.denial.en
 
 
 def test_a_gpu_with_too_little_memory_is_denied_with_a_selector_for_larger_ones() -> None:
@@ -285,14 +285,14 @@ def test_a_gpu_with_too_little_memory_is_denied_with_a_selector_for_larger_ones(
     found = decided(document, NEW_H100, claim_template("gpu"))
 
     assert not found.allowed
-    assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in found.message
+    assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in found.denial.en
 
 
 def test_a_claim_of_another_namespace_is_not_known() -> None:
     """Claims are looked up where the pod is."""
     found = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))
 
-    assert (True, True) == (found.allowed, "not checked" in found.warnings[0])
+    assert (True, True) == (found.allowed, "not checked" in warning_texts(found)[0])
 
 
 @pytest.mark.parametrize("broken", [None, 1, "gpu", [1], [{"name": 1}], [{}], {"name": "gpu"}])
@@ -311,7 +311,7 @@ def test_a_gpu_for_another_driver_version_is_found_among_many_kinds() -> None:
     devices = [gpu_device(f"gpu-{at}", T4_NAME, "12.2", index={"int": at}) for at in range(100)]
     found = decided(claiming(), resource_slice("t4", *devices, gpu_device("new")), claim_template("gpu"))
 
-    assert (True, 1) == (found.allowed, len(found.warnings))
+    assert (True, 1) == (found.allowed, len(warning_texts(found)))
 
 
 def test_devices_that_several_alternatives_select_are_counted_once() -> None:
@@ -323,7 +323,7 @@ def test_devices_that_several_alternatives_select_are_counted_once() -> None:
     denied = decided(claiming(), OLD_T4, template)
 
     assert "(1 × Tesla-T4" in wide.notices[0].reason.en
-    assert "\n    1      Tesla-T4" in denied.message
+    assert "\n    1      Tesla-T4" in denied.denial.en
 
 
 def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,7 +349,7 @@ def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.Mon
 
     assert found.allowed
     assert 0 < evaluated["kinds"] <= 2048
-    assert "claim 'claim-3' not checked: too many requests" in found.warnings[-1]
+    assert "claim 'claim-3' not checked: too many requests" in warning_texts(found)[-1]
 
 
 def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:

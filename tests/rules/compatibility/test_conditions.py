@@ -10,7 +10,7 @@ from rules.cel.cost_limits import MAX_ENTRIES
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.trace import RuleOutcome, explain
 from rules.model.decision import Decision
-from tests.support.builders import pod, policy, request
+from tests.support.builders import pod, policy, request, warning_texts
 from tests.support.node_builders import (
     GPU,
     compatibility_rule,
@@ -43,7 +43,7 @@ def test_other_labels_and_annotations_do_not_matter_to_a_condition_that_names_on
     """However many there are; the condition is evaluated, without a warning."""
     found = decided(f"pod.{where}['team/gpu'] == '{expected}'", **{where: MANY | {"team/gpu": "yes"}})
 
-    assert (allowed, ()) == (found.allowed, found.warnings)
+    assert (allowed, ()) == (found.allowed, warning_texts(found))
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -59,7 +59,7 @@ def test_a_pod_with_too_many_labels_for_a_condition_is_denied(where: str) -> Non
         f"more than {MAX_ENTRIES} {where}; the rule is at fault: ask its owner to fix the expression "
         "[rule compatibility]"
     )
-    assert (warning,) == found.warnings
+    assert (warning,) == warning_texts(found)
 
 
 def test_a_condition_on_an_absent_resource_makes_the_rule_apply() -> None:
@@ -67,7 +67,7 @@ def test_a_condition_on_an_absent_resource_makes_the_rule_apply() -> None:
     absent = decided("limits['vendor.com/x'] > 1")
 
     assert not absent.allowed
-    assert "so the rule applies: no such key: 'vendor.com/x'; " in absent.warnings[0]
+    assert "so the rule applies: no such key: 'vendor.com/x'; " in warning_texts(absent)[0]
     assert decided("'vendor.com/x' in limits && limits['vendor.com/x'] > 1").allowed
 
 
@@ -78,7 +78,7 @@ def test_a_false_condition_wins_over_one_that_cannot_be_evaluated() -> None:
     for conditions in ([fails, false], [false, fails]):
         rules = policy(compatibility_rule(match={"conditions": conditions}))
         found = decide(Snapshot(rules, OLD), request(document))
-        assert (True, ()) == (found.allowed, found.warnings)
+        assert (True, ()) == (found.allowed, warning_texts(found))
 
 
 def test_explain_shows_the_rule_as_matched_with_the_warning() -> None:

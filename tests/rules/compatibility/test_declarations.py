@@ -9,6 +9,7 @@ import pytest
 from rules.decision.policy import compile_policy
 from rules.model.finding import Basis
 from rules.schema.loader import load_rules
+from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,
     COMPAT,
@@ -68,7 +69,7 @@ def test_a_rule_allows_warns_of_or_denies_declarations(
 
     assert (allowed, warnings, violations) == (
         decision.allowed,
-        len(decision.warnings),
+        len(warning_texts(decision)),
         len(decision.violations),
     )
     for found in decision.violations:

@@ -37,7 +37,7 @@ def test_a_pod_is_directed_from_a_device_plugin_to_devices_that_fit() -> None:
     """By a label that the node of the devices has and no other."""
     found = decided(NEEDY, PLUGIN_T4, DRA_H100, gpus_of("h100"))
 
-    assert (True, ()) == (found.allowed, found.warnings)
+    assert (True, ()) == (found.allowed, found.warning_lines)
     terms = found.patch[0]["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     expected = {"key": TYPE, "operator": "In", "values": ["h100.xlarge"]}
     assert [{"matchExpressions": [expected]}] == terms["nodeSelectorTerms"]
@@ -46,7 +46,7 @@ def test_a_pod_is_directed_from_a_device_plugin_to_devices_that_fit() -> None:
 def test_devices_whose_driver_is_too_old_are_a_reason_to_deny() -> None:
     """The table shows them as any node."""
     denied = decided(gpu_pod(NO_LIBRARIES), bare_node("t4"), gpus_of("t4", T4_NAME, "12.2"))
-    assert (False, True) == (denied.allowed, "Tesla-T4" in denied.message)
+    assert (False, True) == (denied.allowed, "Tesla-T4" in denied.denial.en)
 
 
 def test_labels_that_report_the_node_of_devices_are_used_as_ever() -> None:
@@ -93,7 +93,7 @@ def test_a_device_class_of_other_devices_is_no_gpu(resource: str) -> None:
     )
     found = decided(gpu_pod(cuda_image("13.0"), limits={resource: "1"}), *cluster)
 
-    assert (True, (), ()) == (found.allowed, found.patch, found.warnings)
+    assert (True, (), ()) == (found.allowed, found.patch, found.warning_lines)
 
 
 def test_devices_that_are_not_known_completely_are_no_reason_to_deny() -> None:
@@ -102,4 +102,4 @@ def test_devices_that_are_not_known_completely_are_no_reason_to_deny() -> None:
     part["spec"]["pool"]["resourceSliceCount"] = 2
     found = decided(NEEDY, PLUGIN_T4, DRA_H100, part)
 
-    assert (True, True) == (found.allowed, bool(found.warnings))
+    assert (True, True) == (found.allowed, bool(found.warning_lines))

@@ -10,7 +10,7 @@ import pytest
 from rules.model.decision import Decision
 from rules.model.finding import Basis
 from rules.model.rule import Action
-from tests.support.builders import patched, pod, policy
+from tests.support.builders import patched, pod, policy, warning_texts
 from tests.support.node_builders import (
     A100,
     B200,
@@ -57,7 +57,7 @@ def test_an_image_newer_than_every_driver_is_denied_with_a_table_of_the_nodes() 
     below = (
         "the driver has CUDA {}, below 11.7, which NVIDIA supports with limits (no newer features, no PTX)"
     )
-    assert decision.message.splitlines() == [
+    assert decision.denial.en.splitlines() == [
         (
             "Pod denied by gpugate: no schedulable node is compatible with container 'main' "
             "(5 nodes checked): image tag `2.0.0-cuda11.7-cudnn8-runtime` says CUDA 11.7; "
@@ -76,7 +76,7 @@ def test_affinity_admits_exactly_the_compatible_nodes() -> None:
     cluster = nodes(3, "old", gfd("11.4")) + nodes(2, "new", gfd("12.2"))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7))
 
-    assert ((), "injected") == (decision.warnings, decision.audit["node-affinity"])
+    assert ((), "injected") == (warning_texts(decision), decision.audit["node-affinity"])
     assert ["new-0", "new-1"] == admitted_to(cluster, gpu_pod(PYTORCH_11_7))
 
 
@@ -85,14 +85,14 @@ def test_a_denial_because_of_an_older_major_is_policy_if_nothing_is_known_of_the
     decision = decided(nodes(1, "old", gfd("11.4")), gpu_pod(cuda_image("12.4")))
 
     assert [Basis.POLICY] == [each.basis for each in decision.violations]
-    assert "the owner of the rule can change majorVersionMismatch" in decision.message
+    assert "the owner of the rule can change majorVersionMismatch" in decision.denial.en
 
 
 def test_nodes_that_look_equal_in_the_table_are_one_row() -> None:
     """Memory and sharing strategy have no column."""
     cluster = nodes(1, "a", gfd("11.4") | {"nvidia.com/gpu.memory": "15360"})
     cluster += nodes(2, "b", gfd("11.4") | {"nvidia.com/gpu.memory": "16384"})
-    lines = decided(cluster, gpu_pod(PYTORCH_11_7)).message.splitlines()
+    lines = decided(cluster, gpu_pod(PYTORCH_11_7)).denial.en.splitlines()
 
     assert ["nodes", "3"] == [line.split()[0] for line in lines[1:]]
 
@@ -100,7 +100,7 @@ def test_nodes_that_look_equal_in_the_table_are_one_row() -> None:
 def test_a_table_has_three_rows_and_counts_the_rest() -> None:
     """A longer message is hard to read."""
     cluster = [node(f"n{at}", gfd("11.4") | {"nvidia.com/gpu.product": f"Card-{at}"}) for at in range(11)]
-    lines = decided(cluster, gpu_pod(PYTORCH_11_7)).message.splitlines()
+    lines = decided(cluster, gpu_pod(PYTORCH_11_7)).denial.en.splitlines()
 
     assert (2 + 3 + 1, "    … and 8 more") == (len(lines), lines[-1])
 
@@ -113,9 +113,9 @@ def test_bfloat16_of_vllm_is_denied_on_turing_with_half_as_a_fix() -> None:
     decision = decided(nodes(3, "t4", gfd("12.4", T4)), gpu_pod(VLLM, "--model=m", "--dtype=bfloat16"))
 
     assert not decision.allowed
-    assert "`--dtype=bfloat16` of vLLM 0.8.4 needs compute capability 8.0 or higher" in decision.message
-    assert "compute capability 7.5, below 8.0; " in decision.message  # an error of vLLM, not of CUDA
-    assert "set --dtype=half" in decision.message
+    assert "`--dtype=bfloat16` of vLLM 0.8.4 needs compute capability 8.0 or higher" in decision.denial.en
+    assert "compute capability 7.5, below 8.0; " in decision.denial.en  # an error of vLLM, not of CUDA
+    assert "set --dtype=half" in decision.denial.en
 
 
 def test_the_fixes_of_two_requirements_are_both_suggested() -> None:
@@ -124,8 +124,8 @@ def test_the_fixes_of_two_requirements_are_both_suggested() -> None:
         nodes(1, "v100", gfd("13.0", V100)), gpu_pod("vllm/vllm-openai:v0.20.1", "--dtype=bfloat16")
     )
 
-    assert "set --dtype=half" in decision.message
-    assert "use an image with an older CUDA" in decision.message
+    assert "set --dtype=half" in decision.denial.en
+    assert "use an image with an older CUDA" in decision.denial.en
 
 
 @pytest.mark.parametrize("words", [(), ("nvidia-smi",), ("sh", "-c", "while true; do sleep 60; done")])
@@ -138,8 +138,8 @@ def test_an_image_of_nvidia_cuda_without_a_program_of_its_own_has_no_code_that_a
     new = decided(v100, gpu_pod(f"nvidia/cuda:13.0.1-{flavour}-ubuntu24.04", *words))
     old = decided(b200, gpu_pod(f"nvidia/cuda:12.4.1-{flavour}-ubuntu22.04", *words))
 
-    assert (True, ()) == (new.allowed, new.warnings)
-    assert (True, ()) == (old.allowed, old.warnings)
+    assert (True, ()) == (new.allowed, warning_texts(new))
+    assert (True, ()) == (old.allowed, warning_texts(old))
 
 
 def test_a_program_in_an_image_of_nvidia_cuda_has_the_code_of_its_toolkit() -> None:
@@ -150,7 +150,7 @@ def test_a_program_in_an_image_of_nvidia_cuda_has_the_code_of_its_toolkit() -> N
     )
 
     assert not decision.allowed
-    assert "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" in decision.message
+    assert "CUDA_ERROR_NO_BINARY_FOR_GPU (209)" in decision.denial.en
 
 
 def test_samples_of_nvidia_run_on_newer_gpus_by_their_ptx() -> None:
@@ -159,7 +159,7 @@ def test_samples_of_nvidia_run_on_newer_gpus_by_their_ptx() -> None:
         nodes(1, "b200", gfd("13.0", B200)), gpu_pod("nvcr.io/nvidia/k8s/cuda-sample:vectoradd-cuda12.5.0")
     )
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 def test_a_flag_of_another_accelerator_is_refused_by_the_program_for_cuda() -> None:
@@ -168,7 +168,7 @@ def test_a_flag_of_another_accelerator_is_refused_by_the_program_for_cuda() -> N
     denied = decided(cluster, gpu_pod("vllm/vllm-openai:v0.33.0", *args))
 
     assert not denied.allowed
-    assert "vLLM 0.33.0 for CUDA refuses `--quantization ascend`; remove the flag" in denied.message
+    assert "vLLM 0.33.0 for CUDA refuses `--quantization ascend`; remove the flag" in denied.denial.en
     assert decided(cluster, gpu_pod("quay.io/ascend/vllm-ascend:v0.18.0", *args)).allowed
 
 
@@ -179,7 +179,7 @@ def test_each_way_out_of_a_flag_is_a_sentence_of_its_own() -> None:
 
     assert (
         "leave the KV cache data type at auto, or use a GPU of compute capability 8.0 or higher"
-    ) in decision.message
+    ) in decision.denial.en
 
 
 # Missing and invalid labels
@@ -198,7 +198,7 @@ def test_without_labels_a_pod_is_allowed_with_a_warning_and_no_affinity() -> Non
             f"gpugate: container 'main': {UNKNOWN_CUDA} (2 × GPU, CUDA ?); {LABEL_NODES} "
             "[rule compatibility-pgpu]"
         ),
-    ) == decision.warnings
+    ) == warning_texts(decision)
 
 
 def test_a_node_without_a_label_is_counted_once() -> None:
@@ -206,7 +206,7 @@ def test_a_node_without_a_label_is_counted_once() -> None:
     cluster = nodes(1, "unlabelled", {}, **dict.fromkeys(MPS, "100"))
     decision = decided(cluster, gpu_pod(PYTORCH_11_7, limits=MPS))
 
-    assert f"{UNKNOWN_CUDA} (1 × GPU, CUDA ?); " in decision.warnings[0]
+    assert f"{UNKNOWN_CUDA} (1 × GPU, CUDA ?); " in warning_texts(decision)[0]
 
 
 def test_affinity_excludes_old_drivers_also_if_no_label_provides_the_compute_capability() -> None:
@@ -220,7 +220,7 @@ def test_affinity_excludes_old_drivers_also_if_no_label_provides_the_compute_cap
             "gpugate: container 'main': compatibility unknown: no label provides the compute capability "
             f"(1 × GPU, CUDA 12.4); {LABEL_NODES} [rule compatibility-pgpu]"
         ),
-    ) == decided(cluster, document).warnings
+    ) == warning_texts(decided(cluster, document))
 
 
 def test_the_compute_capability_of_an_image_does_not_exclude_nodes_without_that_label() -> None:
@@ -255,7 +255,7 @@ def test_a_node_of_unknown_compatibility_prevents_a_denial_and_is_excluded_if_an
     old, new = nodes(1, "old", plain("11.4")), nodes(1, "new", plain("12.4"))
 
     assert ["may-0"] == admitted_to(old + may, gpu_pod(PYTORCH_11_7))
-    assert UNKNOWN_CUDA in decided(old + may, gpu_pod(PYTORCH_11_7)).warnings[0]
+    assert UNKNOWN_CUDA in warning_texts(decided(old + may, gpu_pod(PYTORCH_11_7)))[0]
     assert ["new-0"] == admitted_to(old + may + new, gpu_pod(PYTORCH_11_7))
 
 
@@ -263,7 +263,7 @@ def test_without_nodes_compatibility_is_not_checked() -> None:
     """As in a preview of rules without a cluster."""
     decision = decided([], gpu_pod(PYTORCH_11_7))
 
-    assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
+    assert (True, (), ()) == (decision.allowed, decision.patch, warning_texts(decision))
 
 
 # Which nodes are candidates
@@ -273,12 +273,12 @@ def test_a_pod_with_a_node_name_is_checked_on_that_node_and_gets_no_affinity() -
     """It is scheduled already."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
     bound = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="new-0"))
-    denied = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).message
+    denied = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="old-0")).denial.en
 
-    assert (True, (), ()) == (bound.allowed, bound.patch, bound.warnings)
+    assert (True, (), ()) == (bound.allowed, bound.patch, warning_texts(bound))
     assert "node old-0 is not compatible with container 'main': " in denied
     assert "1 × Tesla-T4, CUDA 12.4: compatible, for a new pod that is not bound to this node" in denied
-    absent = decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")).warnings[0]
+    absent = warning_texts(decided(cluster, gpu_pod(PYTORCH_11_7, nodeName="absent")))[0]
     assert "excluded by the pod's nodeName absent; change or remove nodeName absent" in absent
 
 
@@ -302,8 +302,8 @@ def test_compatible_nodes_that_the_pod_itself_excludes_are_named(
     ]
     decision = decided(cluster, gpu_pod(PYTORCH_11_7, **selection))
 
-    assert "(2 nodes checked)" in decision.message
-    assert decision.message.splitlines()[0].endswith(
+    assert "(2 nodes checked)" in decision.denial.en
+    assert decision.denial.en.splitlines()[0].endswith(
         "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer; "
         f"3 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but excluded by the pod's {part}; "
         "1 × NVIDIA-A100-SXM4-80GB, CUDA 12.4: compatible but without the requested resources; "
@@ -320,7 +320,7 @@ def test_nodes_that_are_excluded_for_one_reason_are_named_together() -> None:
         *nodes(1, "newer", gfd("12.8", A100)),
         *nodes(1, "other", gfd("12.4", H100)),
     ]
-    message = decided(cluster, gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "batch"})).message
+    message = decided(cluster, gpu_pod(PYTORCH_11_7, nodeSelector={"pool": "batch"})).denial.en
 
     assert (
         "3 × NVIDIA-A100-SXM4-80GB, CUDA 12.4 and 1 × NVIDIA-A100-SXM4-80GB, CUDA 12.8 and "
@@ -346,7 +346,7 @@ def test_a_warning_follows_if_no_node_offers_a_requested_resource() -> None:
             "gpugate: container 'main': compatibility not checked: no ready node offers nvidia.com/gpu "
             "(1 not ready); the pod stays Pending until one of them is ready [rule compatibility-pgpu]"
         ),
-    ) == decision.warnings
+    ) == warning_texts(decision)
 
 
 @pytest.mark.parametrize(
@@ -362,7 +362,7 @@ def test_a_similar_resource_that_nodes_offer_is_named(names: list[str], similar:
     cluster = nodes(1, "gpu", {}, **{"nvidia.com/mig-1g.10gb": "7", "nvidia.com/gpu.shared": "4"})
     rule = compatibility_rule(match={"resources": [GPU, "nvidia.com/mig-*"]})
     document = gpu_pod(PYTORCH_11_7, limits=dict.fromkeys(names, "1"))
-    (warning,) = judged(policy(rule), inventory(cluster), document).warnings
+    (warning,) = warning_texts(judged(policy(rule), inventory(cluster), document))
 
     assert similar == warning.partition("some offer ")[2].partition(";")[0]
 
@@ -434,7 +434,7 @@ def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str
         *nodes(1, "cpu", {}, **{"rdma/hca": "1"}),
         *nodes(1, "vgpu", gfd("12.4"), **VGPU),
     ]
-    (warning,) = decided(cluster, document).warnings
+    (warning,) = warning_texts(decided(cluster, document))
 
     assert warning.startswith(
         f"gpugate: container '{container}': compatibility not checked: {why} [rule compatibility-"
@@ -445,18 +445,18 @@ def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str
 def test_a_share_that_only_a_scheduler_knows_is_told_the_resource_that_nodes_offer(name: str) -> None:
     """The names are right: HAMi's webhook adds nvidia.com/gpu, as the fix does, so that CUDA is checked."""
     cluster = nodes(1, "hami", gfd("12.4", T4), **{GPU: "80"})
-    (warning,) = decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30"})).warnings
+    (warning,) = warning_texts(decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30"})))
 
     assert f"not checked: no node offers {name} without nvidia.com/gpu, which they are shares of" in warning
     assert "; add nvidia.com/gpu: 1 [rule" in warning
-    (warning,) = decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30", GPU: "1"})).warnings
+    (warning,) = warning_texts(decided(cluster, gpu_pod(PYTORCH_11_7, limits={name: "30", GPU: "1"})))
     assert "the driver has CUDA 12.4, another major version than the container's 11.7" in warning
 
 
 def test_nodes_of_files_are_named_where_none_of_them_offers_a_resource() -> None:
     """The file may not have all nodes; the names are the last guess."""
     files = inventory(nodes(3, "gpu", gfd("12.4"))).from_files("nodes.yaml")
-    (warning,) = judged(shipped(), files, gpu_pod(PYTORCH_11_7, limits=MPS)).warnings
+    (warning,) = warning_texts(judged(shipped(), files, gpu_pod(PYTORCH_11_7, limits=MPS)))
 
     assert (
         "none of the 3 nodes in nodes.yaml offers nvidia.com/mps-core, nvidia.com/mps-memory; check that"
@@ -468,7 +468,7 @@ def test_pods_with_equal_requirements_get_their_own_reasons() -> None:
     """One has no candidates because of its selector, the other because of its resources."""
     cluster = nodes(2, "gpu", gfd("12.4"))
     elsewhere, absent = (
-        decided(cluster, gpu_pod(PYTORCH_11_7, **fields)).warnings[0]
+        warning_texts(decided(cluster, gpu_pod(PYTORCH_11_7, **fields)))[0]
         for fields in ({"nodeSelector": {"pool": "none"}}, {"limits": MPS})
     )
 
@@ -487,7 +487,7 @@ def test_a_container_of_a_dry_run_can_be_the_reason_that_no_node_is_a_candidate(
     side = gpu_container(cuda_image("12.4"), name="side", limits={"example.com/npu": "1"})
     document, cluster = pod(gpu_container(PYTORCH_11_7), side), inventory(nodes(1, "gpu", gfd("12.4")))
 
-    both, dry_run = (judged(policy(*some), cluster, document).warnings for some in (rules, rules[1:]))
+    both, dry_run = (warning_texts(judged(policy(*some), cluster, document)) for some in (rules, rules[1:]))
 
     assert "container 'side': compatibility not checked: no node offers example.com/npu; " in both[0]
     assert () == dry_run
@@ -496,7 +496,7 @@ def test_a_container_of_a_dry_run_can_be_the_reason_that_no_node_is_a_candidate(
 def test_of_many_resources_that_no_node_offers_three_are_named() -> None:
     """A pod may request thousands."""
     limits = dict.fromkeys([GPU, *(f"example.com/r{at}" for at in range(20))], "1")
-    (warning,) = decided([node("cpu", {}, cpu="4")], gpu_pod(PYTORCH_11_7, limits=limits)).warnings
+    (warning,) = warning_texts(decided([node("cpu", {}, cpu="4")], gpu_pod(PYTORCH_11_7, limits=limits)))
 
     assert "no node offers nvidia.com/gpu, example.com/r0, example.com/r1, … and 18 more; " in warning
 
@@ -508,7 +508,7 @@ def test_a_quantity_of_zero_is_no_request(quantity: str | int) -> None:
 
     for found in (cluster, cluster[:1]):
         decision = decided(found, gpu_pod(PYTORCH_11_7, limits={GPU: quantity}))
-        assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
+        assert (True, (), ()) == (decision.allowed, decision.patch, warning_texts(decision))
 
 
 # Unverified facts
@@ -521,10 +521,10 @@ def test_an_unverified_fact_only_warns() -> None:
     decision = decided(old, document)
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert "the driver has CUDA 11.4, below 12.2" in decision.warnings[0]
+    assert "the driver has CUDA 11.4, below 12.2" in warning_texts(decision)[0]
     assert ["old-0", "new-0"] == admitted_to(old + new, document)
     share = decided([], gpu_pod("tensorflow/tensorflow:2.14.0-gpu", limits=SHARE))
-    assert (True, 1) == (share.allowed, len(share.warnings))
+    assert (True, 1) == (share.allowed, len(warning_texts(share)))
 
 
 # Workloads, other stages, other containers
@@ -583,9 +583,11 @@ def test_a_node_must_be_compatible_with_all_containers() -> None:
     incompatible = decided(cluster[:2], document)
 
     assert ["both"] == admitted_to(cluster, document) == admitted_to(cluster, warming)
-    assert "is compatible with containers 'driver', 'gpu' together (2 nodes checked)" in incompatible.message
-    assert "container 'gpu': compute capability 7.5, below 8.0" in incompatible.message
-    assert "container 'driver': the driver has CUDA 12.0, below 12.4" in incompatible.message
+    assert (
+        "is compatible with containers 'driver', 'gpu' together (2 nodes checked)" in incompatible.denial.en
+    )
+    assert "container 'gpu': compute capability 7.5, below 8.0" in incompatible.denial.en
+    assert "container 'driver': the driver has CUDA 12.0, below 12.4" in incompatible.denial.en
 
 
 def test_affinity_has_no_clause_that_another_implies() -> None:
@@ -618,7 +620,7 @@ def test_only_the_container_without_a_compatible_node_is_named() -> None:
     cluster = nodes(1, "t4", gfd("12.4", T4)) + nodes(1, "a100", gfd("12.4", A100))
     never = gpu_container(cuda_image("12.6"), name="never")
     some = gpu_container("team/vllm:v1", "--dtype=bfloat16", name="some")
-    message = decided(cluster, pod(some, never)).message
+    message = decided(cluster, pod(some, never)).denial.en
 
     assert "is compatible with container 'never' (2 nodes checked)" in message
     assert "bfloat16" not in message
@@ -629,7 +631,7 @@ def test_containers_that_are_each_without_a_compatible_node_are_named_together()
     cluster = nodes(1, "old", gfd("11.4", T4))
     one = gpu_container(PYTORCH_11_7, name="one")
     two = gpu_container("team/vllm:v1", "--dtype=bfloat16", name="two")
-    message = decided(cluster, pod(one, two)).message
+    message = decided(cluster, pod(one, two)).denial.en
 
     assert "containers 'one', 'two' together" in message
     assert "suggested fixes: " in message
@@ -697,7 +699,7 @@ def test_a_pod_that_selects_no_node_now_gets_the_labels_of_those_that_fit() -> N
     selecting = gpu_pod(cuda_image("12.4"), nodeSelector={"team": "red"})
     decision = decided(cluster, selecting)
 
-    assert (True, 1) == (decision.allowed, len(decision.warnings))
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
     assert ["new-later"] == targets([*cluster, *later], selecting, decision)
 
 

@@ -11,7 +11,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.nodes.pools import AUTOSCALER_STATUS, declared_pools
-from tests.support.builders import container, pod, policy
+from tests.support.builders import container, pod, policy, warning_texts
 from tests.support.cpu_time import loops
 from tests.support.dra_clusters import A100_NAME, bare_node, device_class, gpus_of
 from tests.support.node_builders import (
@@ -78,7 +78,7 @@ def test_16_gpus_where_nodes_have_8_are_denied_and_the_fix_passes() -> None:
     assert "request at most 8 in one pod; use several pods for more" == violation.fix.en
     assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == violation.path
     assert "fact" == violation.basis
-    assert (True, ()) == (decided(EIGHT, asking(8)).allowed, decided(EIGHT, asking(8)).warnings)
+    assert (True, ()) == (decided(EIGHT, asking(8)).allowed, warning_texts(decided(EIGHT, asking(8))))
 
 
 def test_the_containers_of_a_pod_count_together_and_the_finding_is_said_once() -> None:
@@ -132,7 +132,7 @@ def test_other_resources_of_gpus_count_likewise(
     decision = decided([node("one", gfd("12.4", A100), **offered)], asking(asked))
 
     assert not decision.allowed
-    assert limit in decision.message
+    assert limit in decision.denial.en
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_more_memory_of_shares_than_any_node_has_is_denied(
     found = decided(nodes, asking(asked))
 
     assert not found.allowed
-    assert f"the pod requests {amount} {name}, no node has more than {offered[name]}" in found.message
+    assert f"the pod requests {amount} {name}, no node has more than {offered[name]}" in found.denial.en
     assert "fact" in {each.basis for each in found.violations}
     assert decided(nodes, asking(asked | {name: offered[name]})).allowed
 
@@ -159,7 +159,7 @@ def test_more_memory_of_shares_than_any_node_has_is_denied(
 def hami(amount: str, *nodes: Node) -> tuple[bool, tuple[str, ...]]:
     """Return whether a share of GPU memory is admitted on nodes, and the warnings about it."""
     found = decided([*nodes], asking({GPU: "1", "nvidia.com/gpumem": amount}))
-    return found.allowed, tuple(each for each in found.warnings if "gpumem" in each)
+    return found.allowed, tuple(each for each in warning_texts(found) if "gpumem" in each)
 
 
 def test_a_share_of_more_memory_than_any_gpu_has_is_warned_about() -> None:
@@ -184,7 +184,7 @@ def test_a_share_is_not_compared_where_nodes_may_be_added() -> None:
     document = asking({GPU: "1", "nvidia.com/gpumem": "200000"})
     decision = judged(shipped(), with_pool(None, node("t4", gfd("12.4", T4))), document)
 
-    assert not [each for each in decision.warnings if "no GPU has more than" in each]
+    assert not [each for each in warning_texts(decision) if "no GPU has more than" in each]
 
 
 def test_a_resource_that_no_node_offers_belongs_to_a_scheduler_and_excludes_nothing() -> None:
@@ -203,8 +203,8 @@ def test_a_node_that_has_too_few_is_no_candidate() -> None:
     decision = decided(cluster, document)
 
     assert not decision.allowed
-    assert "(1 node checked)" in decision.message
-    assert "1 × NVIDIA-A100-SXM4-80GB" in decision.message  # compatible, but not by its resources
+    assert "(1 node checked)" in decision.denial.en
+    assert "1 × NVIDIA-A100-SXM4-80GB" in decision.denial.en  # compatible, but not by its resources
 
 
 def away(amount: str) -> Node:
@@ -218,7 +218,7 @@ def test_a_node_that_is_not_ready_and_has_enough_is_waited_for() -> None:
     decision = decided([*EIGHT, away("16")], asking(16))
 
     assert decision.allowed
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert "no ready node offers 16 nvidia.com/gpu (1 not ready)" in warning
     assert not decided([*EIGHT, away("8")], asking(16)).allowed
 
@@ -244,9 +244,9 @@ def test_a_node_of_which_a_gpu_is_unhealthy_may_have_it_again() -> None:
     sick = node("sick", gfd("12.4", A100)) | {"status": {"allocatable": {GPU: "7"}, "capacity": {GPU: "8"}}}
 
     assert decided([sick], asking(8)).allowed
-    (warning,) = decided([sick], asking(8)).warnings
+    (warning,) = warning_texts(decided([sick], asking(8)))
     assert "no ready node offers 8 nvidia.com/gpu now (1 may offer them again)" in warning
-    assert () == decided([sick], asking(7)).warnings
+    assert () == warning_texts(decided([sick], asking(7)))
     assert not decided([sick], asking(9)).allowed
 
 
@@ -254,14 +254,14 @@ def test_a_pool_that_has_enough_is_brought() -> None:
     """Its affinity leads there, and a pool with too few does not."""
     decision = judged(shipped(), with_pool(((GPU, 16),), *EIGHT), asking(16))
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert ["no node is compatible now; an autoscaler can add one: NodePool big (NVIDIA-H100-80GB-HBM3)"] == [
         note.en for note in decision.notes
     ]
     denied = judged(shipped(), with_pool(((GPU, 4),), *EIGHT), asking(16))
-    assert "no node has more than 8" in denied.message
+    assert "no node has more than 8" in denied.denial.en
     only = judged(shipped(), with_pool(((GPU, 4),)), asking(16))
-    assert "no node has more than 4" in only.message
+    assert "no node has more than 4" in only.denial.en
 
 
 def test_a_pool_of_which_the_resources_are_unknown_may_have_enough() -> None:
@@ -269,7 +269,7 @@ def test_a_pool_of_which_the_resources_are_unknown_may_have_enough() -> None:
     decision = judged(shipped(), with_pool(None, *EIGHT), asking(16))
 
     assert decision.allowed
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in warning
     assert "policy" not in warning
 
@@ -279,7 +279,10 @@ def test_where_an_autoscaler_may_add_unknown_nodes_it_is_a_warning() -> None:
     cluster = [node("a100", gfd("12.4", A100) | {"karpenter.sh/nodepool": "a"})]
     forced = policy(compatibility_rule(noFittingNode="deny"))
 
-    assert (True, 1) == (decided(cluster, asking(16)).allowed, len(decided(cluster, asking(16)).warnings))
+    assert (True, 1) == (
+        decided(cluster, asking(16)).allowed,
+        len(warning_texts(decided(cluster, asking(16)))),
+    )
     assert not judged(forced, inventory(cluster), asking(16)).allowed
 
 
@@ -300,8 +303,8 @@ def test_a_file_of_nodes_of_managed_pools_is_a_warning(label: str) -> None:
     read = inventory(cluster).with_pools(declared_pools({AUTOSCALER_STATUS.name: []}))
     decision = decided(cluster, asking(16))
 
-    assert (True, 1) == (decision.allowed, len(decision.warnings))
-    assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in decision.warnings[0]
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
+    assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in warning_texts(decision)[0]
     assert not judged(forced, inventory(cluster), asking(16)).allowed
     assert ["fact"] == [each.basis for each in judged(shipped(), read, asking(16)).violations]
 
@@ -321,8 +324,8 @@ def test_a_node_that_the_pod_excludes_is_named_as_such() -> None:
     decision = decided(cluster, asking(16, nodeSelector={"nvidia.com/gpu.product": A100[0]}))
 
     assert decision.allowed
-    assert "each of the 1 nodes that offer 16 nvidia.com/gpu is excluded by" in decision.warnings[0]
-    assert f"nodeSelector nvidia.com/gpu.product={A100[0]}" in decision.warnings[0]
+    assert "each of the 1 nodes that offer 16 nvidia.com/gpu is excluded by" in warning_texts(decision)[0]
+    assert f"nodeSelector nvidia.com/gpu.product={A100[0]}" in warning_texts(decision)[0]
 
 
 @pytest.mark.parametrize(
@@ -334,7 +337,7 @@ def test_the_rule_sets_the_effect(effect: str, allowed: bool, warnings: int) -> 
     cluster = [*EIGHT, node("old", gfd("11.4", T4))]
     decision = judged(policy(compatibility_rule(checks={"gpuCount": effect})), inventory(cluster), asking(16))
 
-    assert (allowed, warnings) == (decision.allowed, len(decision.warnings) if allowed else 0)
+    assert (allowed, warnings) == (decision.allowed, len(warning_texts(decision)) if allowed else 0)
     assert allowed == bool(decision.patch)
     assert ("dryrun" == effect) == bool(
         [each for each in decision.violations if "16" in each.reason.en and allowed]
@@ -376,6 +379,6 @@ def test_a_pod_that_asks_for_more_than_any_node_has_together_is_told_to_ask_for_
     decision = decided(cluster, asking({GPU: "8"}, {MIG: "8"}))
 
     assert decision.allowed
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert f"no ready node offers 8 {GPU}, 8 {MIG}; request fewer, or add nodes" in warning
-    assert () == decided(cluster, asking({GPU: "4"}, {MIG: "8"})).warnings
+    assert () == warning_texts(decided(cluster, asking({GPU: "4"}, {MIG: "8"})))

@@ -15,7 +15,7 @@ import pytest
 from rules.cuda.tables import BUILT_IN, RequireText, read_table, require_of_nvidia_cuda
 from rules.model.decision import Decision
 from rules.model.finding import Basis
-from tests.support.builders import policy
+from tests.support.builders import policy, warning_texts
 from tests.support.node_builders import (
     compatibility_rule,
     decided,
@@ -152,7 +152,7 @@ def test_an_image_that_admits_an_older_driver_is_allowed_with_a_note(image: str,
     """It runs by minor-version or forward compatibility."""
     decision = decided(cluster(name), gpu_pod(image))
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert ["it runs by"] == [note.en.partition(": ")[2][:10] for note in decision.notes]
 
 
@@ -166,7 +166,7 @@ def test_a_geforce_that_an_image_with_compatibility_libraries_admits_is_unknown(
     decision = decided(cluster("RTX 4090/535"), gpu_pod("nvidia/cuda:12.4.1-runtime-ubuntu22.04"))
 
     assert decision.allowed
-    assert "it may fail: cuda-compat does not support consumer GPUs" in decision.warnings[0]
+    assert "it may fail: cuda-compat does not support consumer GPUs" in warning_texts(decision)[0]
 
 
 def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> None:
@@ -174,8 +174,8 @@ def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> N
     decision = decided(cluster("RTX 4090/535"), legacy(gpu_pod("vllm/vllm-openai:v0.9.0")))
 
     assert not decision.allowed
-    assert "it admits a driver with CUDA 12.2, but not for GPUs of brand geforce" in decision.message
-    assert "which the node's container runtime enforces" in decision.message
+    assert "it admits a driver with CUDA 12.2, but not for GPUs of brand geforce" in decision.denial.en
+    assert "which the node's container runtime enforces" in decision.denial.en
     assert [Basis.FACT] == bases(decision)
 
 
@@ -187,8 +187,8 @@ def test_a_brand_that_the_image_does_not_admit_is_denied_by_policy_without_a_kno
     assert (
         "the driver has CUDA 12.2, below 12.8: NVIDIA's legacy container runtime does not start it "
         "(NVIDIA_REQUIRE_CUDA is not satisfied); in CDI mode it runs with limits (no newer features, no PTX)"
-    ) in decision.message
-    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.message
+    ) in decision.denial.en
+    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.denial.en
 
 
 def test_a_requirement_on_the_gpu_does_not_replace_the_comparison_of_versions() -> None:
@@ -223,7 +223,11 @@ def test_ngc_images_run_on_the_drivers_that_their_release_notes_list(
     }
     decision = decided([node("one", labels)], gpu_pod("nvcr.io/nvidia/tritonserver:24.04-py3"))
     found = (
-        "unknown" if decision.allowed and decision.warnings else "allowed" if decision.allowed else "denied"
+        "unknown"
+        if decision.allowed and warning_texts(decision)
+        else "allowed"
+        if decision.allowed
+        else "denied"
     )
 
     assert expected == found
@@ -234,8 +238,8 @@ def test_an_image_with_a_partly_known_requirement_is_never_denied_for_it() -> No
     decision = decided(cluster("H100/570"), gpu_pod("nvidia/cuda:13.4.1-base-ubuntu24.04"))
 
     assert decision.allowed
-    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in decision.warnings[0]
-    assert "gpugate image inspect" in decision.warnings[0]
+    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in warning_texts(decision)[0]
+    assert "gpugate image inspect" in warning_texts(decision)[0]
 
 
 def test_a_value_that_is_not_certain_makes_no_node_better_than_one_with_a_missing_label() -> None:
@@ -251,7 +255,7 @@ def test_a_minor_version_below_an_image_without_requirement_is_denied_by_policy(
 
     assert not decision.allowed
     assert [Basis.POLICY] == bases(decision)
-    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.message
+    assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.denial.en
 
 
 @pytest.mark.parametrize("in_mode", [legacy, lambda document: document])
@@ -288,7 +292,7 @@ def test_cuda_13_on_an_older_major_is_neither_denied_nor_called_compatible(image
     decision = decided(cluster(name), document)
 
     assert (True, (), ()) == (decision.allowed, decision.patch, decision.notes)
-    assert "it may fail: " in " ".join(decision.warnings)
+    assert "it may fail: " in " ".join(warning_texts(decision))
     if image.endswith(("latest", "v0.34.0")):  # their facts are not certain, so they exclude no node
         return
     both = cluster(name, "RTX 4090/580")
@@ -312,7 +316,7 @@ def test_a_variable_of_the_pod_does_not_make_an_older_driver_run_the_image(varia
     decision = decided(cluster("T4/470"), document)
 
     assert ([Basis.FACT], ()) == (bases(decision), decision.notes)
-    assert "cuda-compat of CUDA 13.0 does not support driver branch 470" in decision.message
+    assert "cuda-compat of CUDA 13.0 does not support driver branch 470" in decision.denial.en
     assert ((name,) if name == "NVIDIA_REQUIRE_CUDA" else ()) == decision.declared
 
 
@@ -324,7 +328,7 @@ def test_a_version_in_a_variable_of_the_pod_does_not_switch_off_the_requirement_
 
     assert [Basis.FACT] == bases(decided(cluster("T4/520"), legacy(document)))
     assert unknown.allowed
-    assert "NVIDIA's legacy container runtime does not start it" in unknown.warnings[0]
+    assert "NVIDIA's legacy container runtime does not start it" in warning_texts(unknown)[0]
 
 
 def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_unknown_libraries() -> None:
@@ -340,11 +344,11 @@ def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_un
     ]
 
     assert [True, False] == [each.allowed for each in found]
-    assert "it may fail: the image may have no cuda-compat" in found[0].warnings[0]
+    assert "it may fail: the image may have no cuda-compat" in warning_texts(found[0])[0]
 
 
 def _certain(decision: Decision) -> bool:
-    return decision.allowed and not any("compatibility unknown" in each for each in decision.warnings)
+    return decision.allowed and not any("compatibility unknown" in each for each in warning_texts(decision))
 
 
 def bases(decision: Decision) -> list[Basis]:
@@ -356,7 +360,7 @@ def test_the_brand_of_an_a10g_is_known() -> None:
     """It is one of those for which NVIDIA lists older drivers."""
     decision = decided(cluster("A10G/550"), gpu_pod("nvidia/cuda:12.6.2-base-ubuntu22.04"))
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 def test_a_copy_with_cuda_in_the_tag_admits_the_drivers_of_its_base() -> None:
@@ -366,7 +370,7 @@ def test_a_copy_with_cuda_in_the_tag_admits_the_drivers_of_its_base() -> None:
     assert decided(cluster("A100/535"), gpu_pod(copy)).allowed
     assert (
         "image tag `v1-cu128`, base unknown, says CUDA 12.8"
-        in decided(cluster("A100/535"), gpu_pod(unknown)).message
+        in decided(cluster("A100/535"), gpu_pod(unknown)).denial.en
     )
 
 
@@ -376,4 +380,4 @@ def test_a_program_that_falls_back_to_the_cpu_is_warned_about(image: str) -> Non
     decision = decided(cluster("T4/470"), gpu_pod(image))
 
     assert decision.allowed
-    assert "the driver has CUDA 11.4, below 12.1" in decision.warnings[0]
+    assert "the driver has CUDA 11.4, below 12.1" in warning_texts(decision)[0]

@@ -14,7 +14,7 @@ from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from tests.support.builders import pod as pod_of
-from tests.support.builders import policy
+from tests.support.builders import policy, warning_texts
 from tests.support.node_builders import (
     GPU,
     T4,
@@ -53,7 +53,7 @@ def test_an_edited_rule_evaluates_the_same_nodes_again() -> None:
     policies = [policy(compatibility_rule(noFittingNode=action)) for action in ("deny", "warn")]
     found = [judged(policies[at], cluster, document) for at in (0, 1, 0)]
 
-    assert [(False, 0), (True, 1), (False, 0)] == [(each.allowed, len(each.warnings)) for each in found]
+    assert [(False, 0), (True, 1), (False, 0)] == [(each.allowed, len(warning_texts(each))) for each in found]
 
 
 def test_a_message_names_the_container_of_this_pod() -> None:
@@ -69,7 +69,7 @@ def test_a_message_names_the_container_of_this_pod() -> None:
 
     assert [0, 1, 0] == [int(each.violations[0].path[len("spec.containers[")]) for each in found]
     assert ["'a'", "'a'", "'b'"] == [
-        each.message.partition("compatible with container ")[2][:3] for each in found
+        each.denial.en.partition("compatible with container ")[2][:3] for each in found
     ]
 
 
@@ -181,4 +181,4 @@ def test_a_resource_that_no_node_offers_is_reported_of_the_container_that_reques
     )
     decision = judged(policy(rule), inventory(NEW), document)
 
-    assert ["container 'b'"] == [line.split(": ")[1] for line in decision.warnings]
+    assert ["container 'b'"] == [line.split(": ")[1] for line in warning_texts(decision)]

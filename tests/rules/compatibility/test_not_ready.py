@@ -9,6 +9,7 @@ import pytest
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
+from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,
     GPU,
@@ -73,7 +74,7 @@ def test_a_node_that_may_come_back_is_no_reason_to_deny(state: str) -> None:
         "(1 × NVIDIA-A100-SXM4-80GB, CUDA 11.4); the pod stays Pending until one of them is ready "
         "[rule compatibility-pgpu]"
     )
-    assert (warning,) == decision.warnings
+    assert (warning,) == warning_texts(decision)
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -84,7 +85,7 @@ def test_the_driver_of_a_node_that_may_come_back_may_be_another_one(state: str) 
 
     assert not decided([node("old", old)], document).allowed
     decision = decided([node("old", old), away], document)
-    assert (True, True) == (decision.allowed, "nodes that are not ready may be" in decision.warnings[0])
+    assert (True, True) == (decision.allowed, "nodes that are not ready may be" in warning_texts(decision)[0])
 
 
 @pytest.mark.parametrize("state", STATES)
@@ -120,7 +121,7 @@ def test_a_compatible_ready_node_decides_as_if_the_other_were_not_there(state: s
     document = gpu_pod(cuda_image("12.4"))
     decision = decided(cluster, document)
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert ["new"] == targets(cluster, document, decision)
 
 
@@ -139,7 +140,7 @@ def test_a_node_that_may_come_back_is_no_reason_to_deny_where_pools_do_not_fit(s
 
     for cluster in ([away], [away, old]):
         decision = judged(shipped(), with_pool(cluster, OLD_POOL), document)
-        assert (True, (), 1) == (decision.allowed, decision.patch, len(decision.warnings))
+        assert (True, (), 1) == (decision.allowed, decision.patch, len(warning_texts(decision)))
     assert not judged(shipped(), with_pool([], OLD_POOL), document).allowed
 
 
@@ -150,7 +151,7 @@ def test_a_pool_that_fits_is_brought_although_a_node_may_come_back(state: str) -
     cluster = [in_state("upgrading", gfd("12.4", A100), state), node("old", gfd("11.4", T4))]
     decision = judged(shipped(), with_pool(cluster, NEW_POOL), document)
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert ["no node is compatible now; an autoscaler can add one: NodePool new"] == [
         note.en for note in decision.notes
     ]

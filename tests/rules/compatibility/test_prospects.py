@@ -15,6 +15,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
+from tests.support.builders import warning_texts
 from tests.support.node_builders import GPU, T4, Node, gfd, gpu_pod, inventory, judged, node, shipped_rules
 
 POOL = "karpenter.sh/nodepool"
@@ -68,7 +69,7 @@ def test_a_pod_that_only_a_pool_can_run_is_allowed_and_brings_its_node() -> None
     assert not decided(NEEDY, [OLD_T4]).allowed
     found = decided(NEEDY, [OLD_T4], profile("h100"))
 
-    assert (True, ()) == (found.allowed, found.warnings)
+    assert (True, ()) == (found.allowed, warning_texts(found))
     assert [
         "no node is compatible now; an autoscaler can add one: NodeProfile h100 (NVIDIA-H100-80GB-HBM3)"
     ] == [note.en for note in found.notes]
@@ -95,7 +96,7 @@ def test_a_pool_of_which_a_fact_is_unknown_is_a_warning_and_injects_nothing() ->
     found = decided(NEEDY, [OLD_T4], profile("any", NodeCapabilities()))
 
     assert (True, ()) == (found.allowed, found.patch)
-    assert "NodeProfile any may bring one" in found.warnings[0]
+    assert "NodeProfile any may bring one" in warning_texts(found)[0]
 
 
 @pytest.mark.parametrize(
@@ -121,10 +122,10 @@ def test_a_pool_that_fits_but_is_not_tolerated_is_no_reason_to_deny_and_its_tain
     found = decided(NEEDY, [OLD_T4], profile("h100", taints=(taint,)))
 
     assert (True, ()) == (found.allowed, found.patch)
-    assert found.warnings[0].startswith(
+    assert warning_texts(found)[0].startswith(
         "gpugate: container 'main': the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the "
     )
-    assert "; tolerate {key: nvidia.com/gpu" in found.warnings[0]
+    assert "; tolerate {key: nvidia.com/gpu" in warning_texts(found)[0]
     misfit = NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")
     assert not decided(NEEDY, [OLD_T4], profile("t4", misfit, taints=(taint,))).allowed
 
@@ -152,7 +153,7 @@ def test_a_denial_names_the_pools_that_bring_no_compatible_node_either() -> None
     """After the table of nodes."""
     message = decided(
         NEEDY, [OLD_T4], profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0)))
-    ).message
+    ).denial.en
 
     assert message.splitlines()[-1].startswith(
         "    NodeProfile t4 (Tesla-T4): compute capability 7.5, below 8.0"
@@ -192,9 +193,9 @@ def test_without_any_node_a_pod_is_denied_only_if_no_pool_can_run_it() -> None:
     """A cluster at zero: the message has the pools."""
     assert decided(NEEDY, [], profile("h100")).allowed
     unknown = decided(NEEDY, [], profile("any", NodeCapabilities()))
-    assert (True, True) == (unknown.allowed, "NodeProfile any may bring one" in unknown.warnings[0])
+    assert (True, True) == (unknown.allowed, "NodeProfile any may bring one" in warning_texts(unknown)[0])
     denied = decided(NEEDY, [], profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0))))
-    assert (False, True) == (denied.allowed, "NodeProfile t4 (Tesla-T4)" in denied.message)
+    assert (False, True) == (denied.allowed, "NodeProfile t4 (Tesla-T4)" in denied.denial.en)
 
 
 def test_nothing_is_injected_where_all_nodes_and_all_pools_fit() -> None:
@@ -217,7 +218,7 @@ def test_a_pool_that_may_fit_is_preferred_to_one_that_certainly_does_not() -> No
     found = decided(NEEDY, [OLD_T4], profile("h100", unknown), misfit)
 
     assert (True, in_pool("h100")) == (found.allowed, terms(found))
-    assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in found.warnings[0]
+    assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in warning_texts(found)[0]
     assert () == decided(NEEDY, [OLD_T4], profile("h100", unknown)).patch
 
     from_zero = decided(NEEDY, [], profile("h100", unknown), misfit)
@@ -234,7 +235,7 @@ def test_a_pool_that_may_fit_is_not_the_only_way_where_others_are_not_declared()
     for signs in (frozenset[str](), frozenset({"cluster-autoscaler-status"})):
         cluster = inventory([OLD_T4]).with_pools(DeclaredPools(pools, frozenset({"NodePool"}), signs))
         found = judged(policy(), cluster, NEEDY)
-        assert (True, True) == (found.allowed, "NodePool h100" in found.warnings[0])
+        assert (True, True) == (found.allowed, "NodePool h100" in warning_texts(found)[0])
         patches.append(bool(found.patch))
 
     assert [True, False] == patches

@@ -12,7 +12,16 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.rule import Action
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
-from tests.support.builders import DEVICE, container, decision, loaded, pod, policy, resource_rule
+from tests.support.builders import (
+    DEVICE,
+    container,
+    decision,
+    loaded,
+    pod,
+    policy,
+    resource_rule,
+    warning_texts,
+)
 from tests.support.node_builders import (
     compatibility_rule,
     cuda_image,
@@ -62,7 +71,7 @@ def test_the_name_of_a_container_changes_nothing_in_a_denial_but_the_name(name: 
     plain, odd = (decided(OLD, pod(gpu_container(cuda_image("12.4"), name=each))) for each in ("main", name))
 
     assert not odd.allowed
-    assert plain.message.replace("'main'", repr(name)) == odd.message
+    assert plain.denial.en.replace("'main'", repr(name)) == odd.denial.en
 
 
 @pytest.mark.parametrize("text", ["⟪0⟫", "{value}", "{0}", "{", "%s"])
@@ -76,7 +85,7 @@ def test_the_text_of_a_rule_stays_as_it_is(text: str) -> None:
             )
         )
         found = decision(rules, pod(container({DEVICE: "1"})))
-        assert f"expected more than {text} [rule" in "\n".join([found.message, *found.warnings])
+        assert f"expected more than {text} [rule" in "\n".join([found.denial.en, *warning_texts(found)])
 
 
 def test_containers_with_equal_requirements_are_named_together() -> None:
@@ -89,7 +98,7 @@ def test_containers_with_equal_requirements_are_named_together() -> None:
         [("a", image), ("b", cuda_image("12.6"))],
     ]
     messages = [
-        judged(rules, cluster, pod(*[gpu_container(image, name=name) for name, image in each])).message
+        judged(rules, cluster, pod(*[gpu_container(image, name=name) for name, image in each])).denial.en
         for each in pods
     ]
 

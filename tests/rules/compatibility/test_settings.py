@@ -8,7 +8,7 @@ import pytest
 
 from rules.model.decision import Decision
 from rules.model.rule import Action
-from tests.support.builders import patched, pod, policy
+from tests.support.builders import patched, pod, policy, warning_texts
 from tests.support.node_builders import (
     A100,
     COMPAT,
@@ -82,7 +82,7 @@ def test_hami_has_no_baseline_and_warns_about_another_major() -> None:
 
     assert decided([], old).allowed
     assert ["twelve-0", "thirteen-0"] == admitted_to(cluster, old) == admitted_to(cluster, new)
-    assert [True, False] == [bool(decided(cluster, each).warnings) for each in (old, new)]
+    assert [True, False] == [bool(warning_texts(decided(cluster, each))) for each in (old, new)]
 
 
 @pytest.mark.parametrize(
@@ -97,8 +97,8 @@ def test_mps_needs_volta_and_a_driver_of_11_5(labels: dict[str, str], reason: st
     poor, good = nodes(1, "poor", labels, **MPS), nodes(1, "good", gfd("12.4", V100), **MPS)
     document = gpu_pod("team/app:v1", limits=MPS)
 
-    assert reason in decided(poor, document).message
-    assert "this way of sharing needs " in decided(poor, document).message
+    assert reason in decided(poor, document).denial.en
+    assert "this way of sharing needs " in decided(poor, document).denial.en
     assert ["good-0"] == admitted_to(poor + good, document)
 
 
@@ -115,8 +115,8 @@ def test_shares_and_mps_do_not_run_on_mig_slices(limits: dict[str, str], labels:
     whole = nodes(1, "whole", gfd("12.4", A100) | {"nvidia.com/mig.strategy": "mixed"}, **limits)
     document = gpu_pod(cuda_image("12.4"), limits=limits)
 
-    assert "its GPUs are partitioned with MIG" in decided(cut, document).message
-    assert "this way of sharing does not support MIG" in decided(cut, document).message
+    assert "its GPUs are partitioned with MIG" in decided(cut, document).denial.en
+    assert "this way of sharing does not support MIG" in decided(cut, document).denial.en
     assert ["whole-0"] == admitted_to(cut + whole, document)
 
 
@@ -144,12 +144,14 @@ def test_a_node_that_is_set_up_for_another_mode_is_incompatible(limits: dict[str
 
     assert [mode, "pgpu-dra", "unlabelled"] == admitted_to(cluster, document)
     assert f"the node is set up for {others[0]['metadata']['name']}, not for {mode}" in (
-        decided(others, document).message
+        decided(others, document).denial.en
     )
     assert f"({len(others)} nodes checked): the requested resource is offered by {mode} nodes; " in (
-        decided(others, document).message
+        decided(others, document).denial.en
     )
-    assert f"suggested fixes: use a node that is set up for {mode} [rule" in decided(others, document).message
+    assert (
+        f"suggested fixes: use a node that is set up for {mode} [rule" in decided(others, document).denial.en
+    )
 
 
 # Labels of nodes
@@ -172,8 +174,8 @@ def test_a_rule_reads_the_labels_that_it_lists() -> None:
     decision = judged(rules, inventory(cluster), document)
 
     assert ["parts", "whole"] == targets(cluster, document, decision)
-    assert "X1" in judged(rules, inventory(cluster[2]), document).message
-    assert "compatibility unknown" in judged(rules, inventory(cluster[3]), document).warnings[0]
+    assert "X1" in judged(rules, inventory(cluster[2]), document).denial.en
+    assert "compatibility unknown" in warning_texts(judged(rules, inventory(cluster[3]), document))[0]
 
 
 def test_an_edited_rule_reads_other_labels_of_the_same_nodes() -> None:
@@ -184,7 +186,7 @@ def test_an_edited_rule_reads_other_labels_of_the_same_nodes() -> None:
     decisions = [judged(policy(compatibility_rule(**edit)), cluster, document) for edit in edits]
 
     assert [False, True, True] == [decision.allowed for decision in decisions]
-    assert [True, False] == [decision.warnings == () for decision in decisions[1:]]
+    assert [True, False] == [warning_texts(decision) == () for decision in decisions[1:]]
 
 
 def test_each_rule_reads_its_own_labels() -> None:
@@ -223,7 +225,7 @@ def test_minor_version_compatibility_is_denied_warned_or_allowed_as_set() -> Non
     for setting in ("deny", "warn", "allow"):
         rules = policy(compatibility_rule(minorVersionCompatibility=setting))
         decision = judged(rules, cluster, gpu_pod(cuda_image("12.4")))
-        found[setting] = (decision.allowed, decision.warnings)
+        found[setting] = (decision.allowed, warning_texts(decision))
 
     warning = (
         "gpugate: container 'main': the driver has CUDA 12.0, below 12.4, which NVIDIA supports with limits "
@@ -256,7 +258,9 @@ def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
 
     assert not decided(t4, annotated({CUDA: "13.0"})).allowed
     assert ["t4-0"] == admitted_to(t4, declared)
-    assert "cuda-compat does not support consumer GPUs: CUDA_ERROR_COMPAT" in decided(card, declared).message
+    assert (
+        "cuda-compat does not support consumer GPUs: CUDA_ERROR_COMPAT" in decided(card, declared).denial.en
+    )
     assert ["the driver has CUDA 12.2, below 13.0: it runs by forward compatibility (cuda-compat)"] == [
         note.en for note in decided(t4, declared).notes
     ]
@@ -269,7 +273,7 @@ def test_a_driver_more_than_one_major_newer_is_a_warning_only_by_a_setting() -> 
     silent = judged(policy(compatibility_rule()), cluster, document)
     decision = judged(policy(compatibility_rule(newerMajorVersions="warn")), cluster, document)
 
-    assert (True, ()) == (silent.allowed, silent.warnings)
+    assert (True, ()) == (silent.allowed, warning_texts(silent))
     assert decision.allowed
     assert [] == preferred(gpu_pod(cuda_image("11.8")), decision)
     assert (
@@ -277,7 +281,7 @@ def test_a_driver_more_than_one_major_newer_is_a_warning_only_by_a_setting() -> 
             "gpugate: container 'main': the driver's CUDA 13.0 is more than one major version newer "
             "(1 × Tesla-T4, CUDA 13.0) [rule compatibility]"
         ),
-    ) == decision.warnings
+    ) == warning_texts(decision)
 
 
 def test_nodes_that_are_not_too_far_ahead_are_preferred() -> None:
@@ -291,7 +295,7 @@ def test_nodes_that_are_not_too_far_ahead_are_preferred() -> None:
     assert ["near-0"] == [name for term in terms for name in matched(cluster, term)]
     assert terms == preferred(document, decided(cluster, document))
     assert () == decided(cluster, patched(document, first)).patch
-    assert () == first.warnings
+    assert () == warning_texts(first)
 
 
 @pytest.mark.parametrize("setting", [{"noFittingNode": "warn"}, {"enforcementAction": "warn"}])
@@ -308,7 +312,7 @@ def test_a_pod_without_a_compatible_node_can_be_a_warning(setting: dict[str, Any
             "suggested fixes: use an image with CUDA 11.4 or older, or a driver with CUDA 11.7 or newer "
             "[rule compatibility]"
         ),
-    ) == decision.warnings
+    ) == warning_texts(decision)
 
 
 def test_no_fitting_node_has_no_effect_if_a_node_is_compatible() -> None:
@@ -335,9 +339,9 @@ def test_a_rule_that_warns_does_not_change_the_pod() -> None:
 
     assert (True, (), ()) == tuple(
         getattr(judged(rules, inventory(old + new), free), field)
-        for field in ("allowed", "patch", "warnings")
+        for field in ("allowed", "patch", "warning_lines")
     )
-    assert "node old-0 is not compatible" in judged(rules, inventory(old + new), bound).warnings[0]
+    assert "node old-0 is not compatible" in warning_texts(judged(rules, inventory(old + new), bound))[0]
 
 
 @pytest.mark.parametrize("limits", [None, SHARE])
@@ -353,7 +357,7 @@ def test_a_dry_run_appears_in_the_audit_log_only(limits: dict[str, str] | None) 
         decision = judged(
             policy(rule), inventory(cluster), pod(gpu_container(cuda_image(cuda), limits=limits, env=odd))
         )
-        assert (True, (), ()) == (decision.allowed, decision.patch, decision.warnings)
+        assert (True, (), ()) == (decision.allowed, decision.patch, warning_texts(decision))
         expected = "compatibility (policy): spec.containers[0].image" if cuda == "11.8" else None
         assert expected == decision.audit.get("dryrun")
 
@@ -422,7 +426,7 @@ def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, 
     disabled = legacy(requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1"))
 
     assert expected == admitted_to(cluster, document)
-    assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(others, document).message
+    assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(others, document).denial.en
     assert decided(others, disabled).allowed
 
 
@@ -460,7 +464,7 @@ def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
     old = decided(may, document)
 
     assert (True, ()) == (old.allowed, old.patch)
-    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in old.warnings[0]
+    assert "cannot determine whether NVIDIA_REQUIRE_CUDA is satisfied" in warning_texts(old)[0]
     assert not decided(never, document).allowed
     assert ["may-0"] == admitted_to(may + never, document)
     assert ["new-0"] == admitted_to(may + never + nodes(1, "new", gfd("12.4")), document)
@@ -495,8 +499,8 @@ def test_a_malformed_nvidia_require_is_a_warning_and_requires_nothing(expression
     decision = decided(nodes(1, "old", gfd("11.4")), requiring(NVIDIA_REQUIRE_CUDA=expression))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert 1 == len(decision.warnings)
-    assert f"NVIDIA_REQUIRE_CUDA: `{expression}` is not an expression" in decision.warnings[0]
+    assert 1 == len(warning_texts(decision))
+    assert f"NVIDIA_REQUIRE_CUDA: `{expression}` is not an expression" in warning_texts(decision)[0]
 
 
 # Image catalogues of the cluster
@@ -531,7 +535,7 @@ def test_a_row_of_the_cluster_takes_precedence_over_the_built_in_ones(
     decision = catalogued(cluster, document, row)
 
     assert ["new-0"] == targets(cluster, document, decision)
-    assert "CUDA 12.4" in catalogued(cluster[:1], document, row).message
+    assert "CUDA 12.4" in catalogued(cluster[:1], document, row).denial.en
 
 
 @pytest.mark.parametrize(
@@ -549,14 +553,14 @@ def test_a_row_can_declare_the_gpus_that_an_image_is_built_for(
     others = [each for each in cluster if each["metadata"]["name"] not in expected]
 
     assert expected == targets(cluster, document, catalogued(cluster, document, row))
-    assert "the image holds no code for compute capability" in catalogued(others, document, row).message
+    assert "the image holds no code for compute capability" in catalogued(others, document, row).denial.en
 
 
 def test_nodes_of_unknown_capabilities_are_not_suggested() -> None:
     """They may be incompatible."""
     cluster = [*nodes(1, "t4", gfd("12.4", T4)), node("controller", {}, cpu="8")]
     row = {"image": "team/*", "computeCapabilities": ["8.0"]}
-    message = catalogued(cluster, gpu_pod("team/app:v1"), row).message
+    message = catalogued(cluster, gpu_pod("team/app:v1"), row).denial.en
 
     assert "use an image built for 7.5" in message
     assert "compatible but excluded" not in message

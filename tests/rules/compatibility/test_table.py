@@ -14,6 +14,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, declared_pools
+from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,
     COMPUTE,
@@ -77,7 +78,7 @@ def test_if_some_ready_nodes_fit_and_no_other_may_affinity_admits_exactly_them(o
     """The first row."""
     decision = judged(shipped(), cluster(NEW, OLD, *others), NEEDY)
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert ["new"] == targets([NEW, OLD], NEEDY, decision)
     assert EXACT == terms(decision)
 
@@ -99,7 +100,7 @@ def test_if_some_ready_nodes_fit_and_others_may_the_last_term_is_of_pools_that_f
     """The second row: the terms of the first, and one of labels at creation."""
     decision = judged(shipped(), cluster(NEW, OLD, *others), NEEDY)
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert [*EXACT, *last] == terms(decision)
 
 
@@ -111,7 +112,7 @@ def test_if_no_ready_node_fits_but_a_pool_does_it_is_named_and_required(entries:
     """The third row."""
     decision = judged(shipped(), cluster(*entries, FITS), NEEDY)
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     (note,) = decision.notes
     assert "an autoscaler can add one: NodePool fits (NVIDIA-H100-80GB-HBM3)" in note.en
     free = not any(each in (OLD, MISFIT) for each in entries)  # there is nothing to keep the pod from
@@ -137,7 +138,7 @@ def test_if_no_ready_node_fits_but_another_may_there_is_one_warning_and_no_affin
     decision = judged(shipped(), cluster(*entries), NEEDY)
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert told in warning
 
 
@@ -149,7 +150,7 @@ def test_if_no_node_fits_nor_can_come_the_pod_is_denied_and_told_of_the_pools(en
     decision = judged(shipped(), cluster(*entries), NEEDY)
 
     assert not decision.allowed
-    assert (MISFIT in entries) is ("NodePool misfit (Tesla-T4): compute capability 7.5" in decision.message)
+    assert (MISFIT in entries) is ("NodePool misfit (Tesla-T4): compute capability 7.5" in decision.denial.en)
 
 
 @pytest.mark.parametrize(
@@ -167,7 +168,7 @@ def test_if_no_node_fits_and_an_autoscaler_declares_nothing_there_is_one_warning
     """The sixth row."""
     decision = judged(shipped(), inventory(OLD).with_pools(declared), NEEDY)
 
-    assert (True, (), 1) == (decision.allowed, decision.patch, len(decision.warnings))
+    assert (True, (), 1) == (decision.allowed, decision.patch, len(warning_texts(decision)))
 
 
 def test_the_labels_of_karpenter_on_a_node_are_a_sign_unless_its_pools_are_declared() -> None:
@@ -176,7 +177,12 @@ def test_the_labels_of_karpenter_on_a_node_are_a_sign_unless_its_pools_are_decla
     unknown = judged(shipped(), inventory(labelled), NEEDY)
     declared = judged(shipped(), cluster(labelled, MISFIT), NEEDY)
 
-    assert (True, (), 1, False) == (unknown.allowed, unknown.patch, len(unknown.warnings), declared.allowed)
+    assert (True, (), 1, False) == (
+        unknown.allowed,
+        unknown.patch,
+        len(warning_texts(unknown)),
+        declared.allowed,
+    )
 
 
 @pytest.mark.parametrize(

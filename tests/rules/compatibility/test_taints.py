@@ -11,7 +11,7 @@ from rules.kube.tolerations import Taint
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_tolerations
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
-from tests.support.builders import policy
+from tests.support.builders import policy, warning_texts
 from tests.support.node_builders import (
     A100,
     T4,
@@ -51,7 +51,7 @@ def test_a_pod_that_tolerates_no_compatible_node_is_warned_of_the_taint() -> Non
         "compatible nodes …; tolerate {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}, "
         "or enable rule injection-gpu-tolerations [rule compatibility-pgpu]"
     )
-    assert (warning,) == decision.warnings
+    assert (warning,) == warning_texts(decision)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_the_fix_works_a_pod_that_tolerates_the_taint_gets_no_warning(toleration
     """Whatever form its toleration has."""
     decision = decided([OLD, NEW], gpu_pod(NEEDY, tolerations=[toleration]))
 
-    assert (True, ()) == (decision.allowed, decision.warnings)
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 def fixes(text: str) -> list[dict[str, str]]:
@@ -93,11 +93,11 @@ def test_the_suggested_tolerations_suffice_for_the_nodes_that_need_the_fewest(
     third = {"key": "third", "effect": "NoSchedule"}
     cluster = [tainted("new", gfd("12.4", A100), *taints)]
     cluster += [tainted("other", gfd("12.4", A100), *taints, third)]
-    (warning,) = decided(cluster, gpu_pod(NEEDY)).warnings
+    (warning,) = warning_texts(decided(cluster, gpu_pod(NEEDY)))
 
     assert covered == ("enable rule injection-gpu-tolerations" in warning)
     fixed = gpu_pod(NEEDY, tolerations=fixes(warning))
-    assert (True, ()) == (decided(cluster, fixed).allowed, decided(cluster, fixed).warnings)
+    assert (True, ()) == (decided(cluster, fixed).allowed, warning_texts(decided(cluster, fixed)))
 
 
 def test_the_named_rule_adds_these_tolerations() -> None:
@@ -126,7 +126,7 @@ def test_the_rule_sets_the_effect(
     decision = judged(rule, nodes, gpu_pod(NEEDY))
 
     assert allowed == decision.allowed
-    assert warnings == (len(decision.warnings) if allowed else 0)
+    assert warnings == (len(warning_texts(decision)) if allowed else 0)
     assert recorded == bool(decision.violations)
     if not allowed:
         (violation,) = decision.violations
@@ -143,7 +143,7 @@ def test_taints_are_no_reason_to_deny_where_an_autoscaler_may_add_unknown_nodes(
         policy(compatibility_rule(checks={"taints": "deny"})), inventory(brought), gpu_pod(NEEDY)
     )
 
-    assert (True, 1) == (decision.allowed, len(decision.warnings))
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
 
 
 def test_a_pod_is_denied_if_no_node_is_compatible_tolerated_or_not() -> None:
@@ -151,7 +151,7 @@ def test_a_pod_is_denied_if_no_node_is_compatible_tolerated_or_not() -> None:
     decision = decided([OLD, tainted("old-2", gfd("11.4", A100), GPU_TAINT)], gpu_pod(NEEDY))
 
     assert not decision.allowed
-    assert "(2 nodes checked)" in decision.message
+    assert "(2 nodes checked)" in decision.denial.en
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_a_pod_is_denied_if_no_node_is_compatible_tolerated_or_not() -> None:
 )
 def test_a_taint_that_passes_or_keeps_no_pod_away_is_not_told(taint: dict[str, str]) -> None:
     """It is a state of the node."""
-    assert () == decided([tainted("new", gfd("12.4", A100), taint)], gpu_pod(NEEDY)).warnings
+    assert () == warning_texts(decided([tainted("new", gfd("12.4", A100), taint)], gpu_pod(NEEDY)))
 
 
 def test_a_pod_with_a_node_name_is_not_asked_for_tolerations() -> None:
     """The scheduler does not see it."""
-    assert () == decided([NEW], gpu_pod(NEEDY, nodeName="new")).warnings
+    assert () == warning_texts(decided([NEW], gpu_pod(NEEDY, nodeName="new")))
 
 
 @pytest.mark.parametrize("broken", [None, "text", [1], [{"key": 1}], {"key": "a"}, [{"key": ["a"]}]])
@@ -178,4 +178,4 @@ def test_taints_and_tolerations_of_any_shape_are_read(broken: Any) -> None:
     shapeless = node("new", gfd("12.4", A100)) | {"spec": {"taints": broken}}
 
     assert decided([shapeless], gpu_pod(NEEDY, tolerations=broken)).allowed
-    assert decided([NEW], gpu_pod(NEEDY, tolerations=broken)).warnings
+    assert warning_texts(decided([NEW], gpu_pod(NEEDY, tolerations=broken)))

@@ -8,7 +8,7 @@ import pytest
 
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
-from tests.support.builders import pod, policy
+from tests.support.builders import pod, policy, warning_texts
 from tests.support.node_builders import (
     compatibility_rule,
     cuda_image,
@@ -59,7 +59,7 @@ def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follow
             for at, count in enumerate((4, 3, 2))
         ),
         "    … and 2 more",
-    ] == found.message.splitlines()
+    ] == found.denial.en.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_a_denial_names_the_containers_that_are_not_compatible(
     found = _decided(images)
 
     assert 1 == len(found.violations)
-    assert found.message.startswith(
+    assert found.denial.en.startswith(
         f"Pod denied by gpugate: no schedulable node is compatible with {containers} nodes checked): "
     )
 
@@ -86,7 +86,7 @@ def test_a_denial_names_the_containers_that_are_not_compatible(
 def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule() -> None:
     """At most 256 characters, without a table."""
     found = _decided(dict.fromkeys("abcde", "13.0"), noFittingNode="warn")
-    (line,) = found.warnings
+    (line,) = warning_texts(found)
 
     assert (True, True, 1) == (found.allowed, len(line) <= 256, len(line.splitlines()))
     assert line.startswith("gpugate: ")
@@ -102,7 +102,7 @@ def test_a_rule_whose_condition_cannot_be_evaluated_applies() -> None:
         " [rule compatibility]"
     )
 
-    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, found.warnings)
+    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, warning_texts(found))
 
 
 @pytest.mark.parametrize("conditions", [[BROKEN, FALSE], [FALSE, BROKEN]])
@@ -110,4 +110,4 @@ def test_a_rule_with_a_false_condition_does_not_apply(conditions: list[str]) -> 
     """Even if another condition cannot be evaluated."""
     found = _decided({"a": "13.0"}, match={"conditions": conditions})
 
-    assert (True, (), ()) == (found.allowed, found.rules, found.warnings)
+    assert (True, (), ()) == (found.allowed, found.rules, warning_texts(found))

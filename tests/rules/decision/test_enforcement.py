@@ -22,6 +22,7 @@ from tests.support.builders import (
     pod,
     request,
     resource_rule,
+    warning_texts,
 )
 from tests.support.node_builders import gfd, gpu_pod, inventory, node, shipped_rules
 
@@ -47,7 +48,7 @@ def test_nothing_is_denied_under_a_cap_and_what_would_be_is_told(cap: Action) ->
     for found in _decisions(cap, pod(), DENYING):
         (violation,) = found.violations
 
-        assert (True, "", Effect.DENY) == (found.allowed, found.message, found.withheld)
+        assert (True, "", Effect.DENY) == (found.allowed, found.denial.en, found.withheld)
         assert (cap, Action.DENY) == (violation.action, violation.rule_action)
         assert f"{cap.value}, would deny" == found.audit["enforcement-action"]
 
@@ -59,7 +60,7 @@ def test_a_dry_run_answers_nothing_to_the_user() -> None:
     found, _ = _decisions(Action.DRYRUN, document, DENYING, warning, INJECTING)
     completed, validated = _decisions(Action.DRYRUN, pod(container({OTHER: "1"})), *COMPLETING)
 
-    assert ((), (), Effect.DENY) == (found.warnings, found.patch, found.withheld)
+    assert ((), (), Effect.DENY) == (warning_texts(found), found.patch, found.withheld)
     assert {"rules", "would-inject", "dryrun", "enforcement-action"} == found.audit.keys()
     assert "cf-crl-group-device (policy)" in found.audit["dryrun"]
     assert "cf-crl-others-other (policy)" in found.audit["dryrun"]
@@ -109,7 +110,7 @@ def test_a_cap_of_warn_completes_pods_as_without_it_and_warns_of_what_would_be_d
     assert warned.withheld is None
     assert denied.allowed
     assert "env" in repr(denied.patch)
-    assert any("found x" in each for each in denied.warnings)
+    assert any("found x" in each for each in warning_texts(denied))
 
 
 def test_a_denied_pod_has_no_patch_without_a_cap() -> None:
@@ -128,7 +129,7 @@ def test_a_cap_never_raises_the_action_of_a_rule() -> None:
     found, _ = _decisions(Action.WARN, pod(), dry)
 
     assert [Action.DRYRUN] == [each.action for each in found.violations]
-    assert ((), None) == (found.warnings, found.withheld)
+    assert ((), None) == (warning_texts(found), found.withheld)
 
 
 @pytest.mark.parametrize("cap", [Action.WARN, Action.DRYRUN])
@@ -157,7 +158,7 @@ def test_workloads_are_capped_like_pods(cap: Action) -> None:
     assert (True, Effect.DENY, bool(cap is Action.WARN)) == (
         found.allowed,
         found.withheld,
-        bool(found.warnings),
+        bool(warning_texts(found)),
     )
 
 

@@ -25,6 +25,7 @@ from tests.support.builders import (
     policy,
     request,
     resource_rule,
+    warning_texts,
 )
 from tests.support.node_builders import compatibility_rule, cuda_image, gpu_pod, inventory, nodes, plain
 
@@ -45,7 +46,7 @@ def test_an_exempted_rule_denies_nothing_and_is_in_the_audit_annotations(rule: s
     """By name or glob; the user gets no warning."""
     found = decision(exempting(rule), pod(), NOW)
 
-    assert (True, (), ()) == (found.allowed, found.warnings, found.rules)
+    assert (True, (), ()) == (found.allowed, warning_texts(found), found.rules)
     assert {"exempted": f"{LIMIT} (exemption)"} == found.audit
 
 
@@ -140,17 +141,17 @@ def test_an_exemption_has_no_effect_after_its_last_day(now: float, allowed: bool
     line = f"gpugate: exemption exemption expired at 2026-12-31; ask its owner to renew it [rule {LIMIT}]"
     found = decision(exempting(LIMIT), pod(), now)
 
-    assert (allowed, () if allowed else (line,)) == (found.allowed, found.warnings)
+    assert (allowed, () if allowed else (line,)) == (found.allowed, warning_texts(found))
 
 
 def test_an_expired_exemption_causes_no_warning_without_a_violation() -> None:
     """Nor for pods that it did not cover."""
     expired = exemption(LIMIT, expires="2020-01-01", namespaces={"include": ["other"]})
 
-    assert (
-        () == decision(policy(resource_rule(), exemption(LIMIT, expires="2020-01-01")), pod(), NOW).warnings
+    assert () == warning_texts(
+        decision(policy(resource_rule(), exemption(LIMIT, expires="2020-01-01")), pod(), NOW)
     )
-    assert () == decision(policy(DENYING, expired), pod(), NOW).warnings
+    assert () == warning_texts(decision(policy(DENYING, expired), pod(), NOW))
 
 
 def test_a_disabled_exemption_has_no_effect() -> None:
@@ -187,7 +188,7 @@ def test_an_exempted_rule_with_a_broken_condition_causes_no_warning() -> None:
         {"hostIPC": True}, name="broken", match={"conditions": ["limits['a.com/absent'] > 1"]}
     )
 
-    assert () == decision(policy(rule, exemption("broken")), pod(), NOW).warnings
+    assert () == warning_texts(decision(policy(rule, exemption("broken")), pod(), NOW))
 
 
 @given(st.datetimes(timezones=st.timezones()), st.sampled_from("tT "))

@@ -11,7 +11,16 @@ from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.decision.size_limit import MOST_NAMES, RULE
 from rules.model.decision import ALLOWED, Decision
-from tests.support.builders import container, exemption, patched, pod, policy, request, resource_rule
+from tests.support.builders import (
+    container,
+    exemption,
+    patched,
+    pod,
+    policy,
+    request,
+    resource_rule,
+    warning_texts,
+)
 from tests.support.dra_clusters import A100_NAME, T4_NAME, bare_node, claim_template, device_class, gpus_of
 from tests.support.node_builders import (
     CUDA,
@@ -87,7 +96,7 @@ def test_the_message_names_the_node_and_its_place() -> None:
     """The pod cannot move."""
     found = updated(gpu_pod(OLD, nodeName="old-0"), gpu_pod(NEWEST, nodeName="old-0"))
 
-    assert found.message.startswith(
+    assert found.denial.en.startswith(
         "Pod denied by gpugate: node old-0 is not compatible with container 'main': image tag `cuda13.0`"
     )
     assert {"compatibility-pgpu (policy): spec.containers[0].image"} == {found.audit["violations"]}
@@ -124,7 +133,7 @@ def test_what_the_old_image_violates_as_well_is_not_denied(before: str, after: s
     """The same violation only: an image that requires another version has another one."""
     found = updated(gpu_pod(before, nodeName="old-0"), gpu_pod(after, nodeName="old-0"))
 
-    assert (allowed, ()) == (found.allowed, found.warnings)
+    assert (allowed, ()) == (found.allowed, warning_texts(found))
 
 
 def test_a_violation_of_resources_does_not_block_a_new_image() -> None:
@@ -193,10 +202,10 @@ def test_a_rule_that_warns_warns_once() -> None:
     """With the same message as at creation, and never if the old image has the same violation."""
     rules = policy(compatibility_rule(enforcementAction="warn"))
     before, after, same = (gpu_pod(image, nodeName="old-0") for image in (OLD, NEWEST, "other/app:cuda13.0"))
-    (warning,) = updated(before, after, rules).warnings
+    (warning,) = warning_texts(updated(before, after, rules))
 
     assert "node old-0 is not compatible with container 'main'" in warning
-    assert () == updated(after, same, rules).warnings
+    assert () == warning_texts(updated(after, same, rules))
 
 
 def test_a_pod_that_is_not_bound_is_warned_if_its_affinity_is_not_that_of_the_new_image() -> None:
@@ -205,11 +214,11 @@ def test_a_pod_that_is_not_bound_is_warned_if_its_affinity_is_not_that_of_the_ne
     stored = patched(before, decide(Snapshot(shipped(), CLUSTER), request(before)))
     images = [cuda_image("11.8"), NEWEST]
     same, other = (stored | {"spec": stored["spec"] | gpu_pod(image)["spec"]} for image in images)
-    (warning,) = updated(stored, other).warnings
+    (warning,) = warning_texts(updated(stored, other))
 
     assert "the pod's node affinity cannot change and is not that of the new image" in warning
-    assert () == updated(stored, same).warnings
-    assert () == updated(gpu_pod(NEWER), gpu_pod(NEWEST)).warnings
+    assert () == warning_texts(updated(stored, same))
+    assert () == warning_texts(updated(gpu_pod(NEWER), gpu_pod(NEWEST)))
 
 
 def test_the_mutating_endpoint_leaves_updates_to_the_validating_one() -> None:

@@ -20,6 +20,7 @@ from tests.support.builders import (
     pod,
     policy,
     resource_rule,
+    warning_texts,
 )
 
 ENV = {"env": [{"name": "FLAG", "value": "ours"}]}
@@ -233,7 +234,7 @@ def test_a_variable_that_env_from_may_contain_is_injected_with_a_warning(
         f"gpugate: container 'main': FLAG is set and takes precedence over a value from {source};"
         " to keep your own value, list FLAG in env [rule injection]"
         for source in sources
-    ] == list(found.warnings)
+    ] == list(warning_texts(found))
 
 
 @pytest.mark.parametrize("env", [[OURS], [{"name": "FLAG", "value": "theirs"}]])
@@ -243,7 +244,7 @@ def test_there_is_no_warning_about_env_from_for_a_variable_that_is_not_injected(
     document = pod(container({DEVICE: "1"}, env=env, envFrom=[{"secretRef": {"name": "keys"}}]))
     found = decision(policy(injection_rule(inject)), document)
 
-    assert ["SECOND"] == [warning.split()[3] for warning in found.warnings]
+    assert ["SECOND"] == [warning.split()[3] for warning in warning_texts(found)]
 
 
 VOLUME = {"name": "shm", "hostPath": {"path": "/cache", "type": "Directory"}}
@@ -610,7 +611,7 @@ def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing() -> Non
         " [rule injection]"
     )
 
-    assert (True, (), (warning,)) == (found.allowed, found.patch, found.warnings)
+    assert (True, (), (warning,)) == (found.allowed, found.patch, warning_texts(found))
 
 
 @pytest.mark.parametrize(
@@ -620,7 +621,7 @@ def test_a_false_condition_takes_precedence_over_one_that_cannot_be_evaluated(co
     """The rule does not match, and there is no warning."""
     found = decision(policy(injection_rule(ENV, match={"conditions": conditions})), pod())
 
-    assert ((), ()) == (found.patch, found.warnings)
+    assert ((), ()) == (found.patch, warning_texts(found))
 
 
 def test_a_dryrun_rule_reports_what_it_would_inject_and_injects_nothing() -> None:
@@ -641,7 +642,7 @@ def test_a_dryrun_rule_does_not_warn_of_what_env_from_may_contain() -> None:
     document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
     found = decision(policy(injection_rule(ENV, enforcementAction="dryrun")), document)
 
-    assert ("injection (main: env FLAG)", ()) == (found.audit["would-inject"], found.warnings)
+    assert ("injection (main: env FLAG)", ()) == (found.audit["would-inject"], warning_texts(found))
 
 
 def test_what_was_injected_is_in_the_audit_annotation() -> None:

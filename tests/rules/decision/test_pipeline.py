@@ -30,6 +30,7 @@ from tests.support.builders import (
     refused_at,
     request,
     resource_rule,
+    warning_texts,
 )
 
 OTHER = "vendor.com/other"
@@ -233,7 +234,7 @@ def test_a_workload_whose_pods_would_be_denied_is_denied_with_the_path_in_its_te
         found.allowed,
         refused_at(found),
     )
-    assert found.message.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
+    assert found.denial.en.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
 
 
 def test_a_pod_template_is_never_denied() -> None:
@@ -241,12 +242,12 @@ def test_a_pod_template_is_never_denied() -> None:
     document = _workload("v1", "PodTemplate", ("template",), _template())
     found = decision(DENYING, document)
 
-    assert (True, "", ()) == (found.allowed, found.message, found.patch)
+    assert (True, "", ()) == (found.allowed, found.denial.en, found.patch)
     assert [Action.WARN] == [each.action for each in found.violations]
     assert [f"template.spec.containers[0].resources.limits[{DEVICE}]"] == [
         each.path for each in found.violations
     ]
-    assert ["gpugate: container 'main', template.spec"] == [each[:40] for each in found.warnings]
+    assert ["gpugate: container 'main', template.spec"] == [each[:40] for each in warning_texts(found)]
 
 
 @pytest.mark.parametrize(
@@ -310,7 +311,7 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
     )
 
     assert [f"{master}[{DEVICE}]", f"{master}[{OTHER}]", f"{worker}[{DEVICE}]"] == refused_at(found)
-    assert found.message == (
+    assert found.denial.en == (
         f"PyTorchJob denied by gpugate, 2 violations: 1. container 'main', {master}[{DEVICE}]: found 0.5,"
         " expected a whole number; use a whole number [rule cf-crl-group-device]\n"
         f"  2. container 'main', {worker}[{DEVICE}]: found -1, expected zero or more; use a positive number,"
@@ -330,7 +331,7 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
         found.allowed,
         found.patch,
         tuple(sorted(found.rules)),
-        len(found.warnings),
+        len(warning_texts(found)),
         found.audit["violations"],
     )
 
@@ -381,7 +382,7 @@ def test_several_valid_templates_are_allowed() -> None:
 
     assert (True, "", "injection (main: env A); injection (main: env A)") == (
         found.allowed,
-        found.message,
+        found.denial.en,
         found.audit["injected"],
     )
 
@@ -543,8 +544,8 @@ def test_a_denial_has_the_violations_that_deny_and_warnings_those_that_warn() ->
     found = decision(rules, pod(container({DEVICE: "1", OTHER: "1", "vendor.com/third": "1"})))
 
     assert (["cf-crl-group-device]"], [["cf-crl-group-other]"]], 3) == (
-        found.message.split("[rule ")[1:],
-        [warning.split("[rule ")[1:] for warning in found.warnings],
+        found.denial.en.split("[rule ")[1:],
+        [warning.split("[rule ")[1:] for warning in warning_texts(found)],
         len(found.violations),
     )
 
@@ -553,7 +554,7 @@ def test_a_long_warning_keeps_its_fix_and_its_rule() -> None:
     """API servers cut warnings at 256 characters; gpugate cuts the reason first."""
     key = f"vendor.com/{'x' * 30}"
     rule = resource_rule(key, limits="disabled", enforcementAction="warn", descriptionEn="words " * 20)
-    (line,) = decision(policy(rule), pod(container({key: "1"}))).warnings
+    (line,) = warning_texts(decision(policy(rule), pod(container({key: "1"}))))
 
     assert 256 == len(line)
     assert line.startswith("gpugate: ")

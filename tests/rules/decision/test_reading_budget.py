@@ -11,7 +11,7 @@ import pytest
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.size_limit import RULE
 from rules.model.decision import Decision
-from tests.support.builders import request
+from tests.support.builders import request, warning_texts
 from tests.support.cpu_time import loops
 from tests.support.node_builders import DRIVERS, GPU, T4, V100, gfd, inventory, node, shipped
 
@@ -137,7 +137,7 @@ def test_the_denial_names_the_bound() -> None:
         "Pod denied by gpugate: Pod: its scripts, variables, images and NVIDIA_REQUIRE_* expressions take"
         " more than 150,000 steps to read; gpugate reads no more of one object. Shorten them,"
         " or split the object [rule size-limit]"
-    ) == decided(document).message
+    ) == decided(document).denial.en
 
 
 def test_a_kind_that_is_never_denied_is_warned_of() -> None:
@@ -147,7 +147,7 @@ def test_a_kind_that_is_never_denied_is_warned_of() -> None:
     found = decided(document)
 
     assert found.allowed
-    assert "150,000 steps" in found.warnings[0]
+    assert "150,000 steps" in warning_texts(found)[0]
 
 
 def test_the_decision_does_not_depend_on_what_is_cached() -> None:

@@ -26,6 +26,7 @@ from tests.support.builders import (
     refused_at,
     request,
     resource_rule,
+    warning_texts,
 )
 
 # The rule's own key, and another of its group, by which a container uses the group.
@@ -571,7 +572,7 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
     expected = f"expected a value for which {expression} can be evaluated, but: {error}"
     reason = f"container 'main', {LIMITS}: found 3, {expected}"
 
-    assert (False, ()) == (found.allowed, found.warnings)
+    assert (False, ()) == (found.allowed, warning_texts(found))
     assert [(LIMITS, reason, "the rule is at fault: ask its owner to fix the expression")] == [
         (violation.path, violation.reason.en, violation.fix.en) for violation in found.violations
     ]
@@ -590,7 +591,7 @@ def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_w
         " [rule cf-crl-group-device]"
     )
 
-    assert (True, (), (line,)) == (found.allowed, found.violations, found.warnings)
+    assert (True, (), (line,)) == (found.allowed, found.violations, warning_texts(found))
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
@@ -603,7 +604,7 @@ def test_the_other_validations_of_a_rule_are_evaluated_after_a_failed_one(failur
     found = decision(policy(rule), pod(container({DEVICE: "3"})))
     ignored = failure_policy == "Ignore"
 
-    assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(found), len(found.warnings))
+    assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(found), len(warning_texts(found)))
 
 
 @pytest.mark.parametrize(("enforcement", "allowed"), [("deny", False), ("warn", True), ("dryrun", True)])
@@ -688,7 +689,7 @@ def test_the_effect_of_a_violation_is_the_enforcement_action_of_the_rule(
     recorded = f"cf-crl-group-device (policy): {LIMITS}"
     assert (allowed, (line,) * warned, recorded, [Action(enforcement)]) == (
         found.allowed,
-        found.warnings,
+        warning_texts(found),
         found.audit[audit],
         [violation.action for violation in found.violations],
     )
@@ -904,7 +905,7 @@ def test_a_violation_by_the_default_says_where_the_value_comes_from(
     validations = [{"expression": f"value <= limits['{OTHER}']"}]
     rules = policy(resource_rule(defaultValue="20", validations=validations), resource_rule(OTHER))
 
-    assert found in decision(rules, pod(container(limits))).message
+    assert found in decision(rules, pod(container(limits))).denial.en
 
 
 @pytest.mark.parametrize("requests", ["fromLimits", "required", "disabled"])
@@ -914,9 +915,9 @@ def test_no_default_is_set_where_the_user_wrote_a_request(requests: str) -> None
     found = decision(rules, _asking(None, "50"))
 
     assert [REQUESTS] == refused_at(found)
-    assert "found 50 and no limit" in found.message
-    assert f"move it to limits: set {LIMITS}" in found.message
-    assert "20" not in found.message
+    assert "found 50 and no limit" in found.denial.en
+    assert f"move it to limits: set {LIMITS}" in found.denial.en
+    assert "20" not in found.denial.en
 
 
 def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
@@ -924,7 +925,7 @@ def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
     rule = resource_rule(defaultValue="20", validations=[{"expression": "value < 20"}])
     found = decision(policy(rule), pod(container({DEVICE: "20"})))
 
-    assert "found 20, expected value < 20" in found.message
+    assert "found 20, expected value < 20" in found.denial.en
 
 
 @pytest.mark.parametrize(
@@ -960,7 +961,7 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
     assert {(API_SERVER, Action.DENY, Basis.FACT)} >= {
         (each.rule, each.action, each.basis) for each in found.violations
     }
-    assert len(faults) == found.message.count("the API server accepts nothing else of extended resources")
+    assert len(faults) == found.denial.en.count("the API server accepts nothing else of extended resources")
 
 
 def test_a_custom_resource_whose_controller_may_add_limits_may_have_a_request_alone() -> None:
@@ -982,8 +983,10 @@ def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes(
     half = pod(container({"nvidia.com/gpu": "0.5"}))
     for texts in ((), (resource_rule("nvidia.com/gpu"),)):
         found = decide(Snapshot(policy(*texts), inventory_of([node])), request(half))
-        assert "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.message
-        assert "; use a whole number [" in decision(policy(*texts), half).message
+        assert (
+            "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.denial.en
+        )
+        assert "; use a whole number [" in decision(policy(*texts), half).denial.en
 
 
 @pytest.mark.parametrize("quantity", [[1], {"a": 1}, 1.5])
@@ -993,4 +996,4 @@ def test_a_violation_of_any_value_can_be_compared_and_hashed(quantity: Any) -> N
     one, two = (decision(policy(rule), pod(container({DEVICE: quantity}))) for _ in range(2))
 
     assert set(one.violations) == set(two.violations)
-    assert one.warnings == two.warnings
+    assert warning_texts(one) == warning_texts(two)

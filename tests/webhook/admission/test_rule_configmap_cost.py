@@ -92,7 +92,7 @@ def test_a_rule_config_map_with_too_many_values_is_denied_before_it_is_read(what
     assert (
         "ConfigMap denied by gpugate: the ConfigMap has more than 40,000 values; gpugate reads no more of"
         " one. Split it into several [rule size-limit]"
-    ) == found.message
+    ) == found.denial.en
     assert 10 > loops(partial(decided, OVERSIZED[what]))
 
 
@@ -100,7 +100,7 @@ def test_a_rule_config_map_above_what_kubernetes_stores_is_denied_before_it_is_r
     """The API server asks first and checks the size afterwards."""
     large = config_map(f"a: '{'x' * 6_000_000}'")
 
-    assert "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores" in decided(large).message
+    assert "the ConfigMap is larger than 1 MiB, the most that Kubernetes stores" in decided(large).denial.en
     assert 10 > loops(partial(decided, large))
 
 
@@ -129,7 +129,7 @@ def test_a_full_config_map_of_the_image_resolver_is_allowed() -> None:
         for platform in ("linux/amd64", "linux/arm64")
     ]
     for text in (json.dumps({"images": rows}), yaml.safe_dump({"images": rows})):
-        assert "" == decided(config_map(text, "ImageCatalog")).message
+        assert "" == decided(config_map(text, "ImageCatalog")).denial.en
 
 
 def test_more_regexes_than_the_limit_are_denied() -> None:
@@ -143,5 +143,5 @@ def test_more_regexes_than_the_limit_are_denied() -> None:
         for at in (256, 257)
     )
 
-    assert "" == few.message
-    assert "more than 256 images with `regex`" in many.message
+    assert "" == few.denial.en
+    assert "more than 256 images with `regex`" in many.denial.en

@@ -12,7 +12,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from tests.support.builders import patched, policy
+from tests.support.builders import patched, policy, warning_texts
 from tests.support.node_builders import (
     A100,
     H100,
@@ -133,8 +133,8 @@ def test_an_amd64_image_on_grace_nodes_is_denied_and_passes_with_either_fix() ->
     denied = judged(policy(compatibility_rule(), image_catalog(ROW)), inventory(grace), POD)
 
     assert not denied.allowed
-    assert "the image is for linux/amd64, the node for linux/arm64" in denied.message
-    assert "use an image for linux/arm64, or nodes with amd64" in denied.message
+    assert "the image is for linux/amd64, the node for linux/arm64" in denied.denial.en
+    assert "use an image for linux/arm64, or nodes with amd64" in denied.denial.en
     both = image_catalog({"image": IMAGE, "platforms": ["linux/amd64", "linux/arm64"]})
     assert judged(policy(compatibility_rule(), both), inventory(grace), POD).allowed
     mixed = [*grace, node("x86", gfd("12.8", H100, **AMD64))]
@@ -197,7 +197,7 @@ def test_with_another_effect_the_pod_is_allowed_without_affinity(effect: str) ->
     decision = judged(rules, inventory(cluster(gfd("12.8", GRACE, **ARM64))), POD)
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert (effect == "warn") is any("linux/arm64" in each for each in decision.warnings)
+    assert (effect == "warn") is any("linux/arm64" in each for each in warning_texts(decision))
 
 
 def test_rows_of_one_image_together_name_its_platforms() -> None:

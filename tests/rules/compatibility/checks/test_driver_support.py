@@ -11,6 +11,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
+from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     GPU,
     T4,
@@ -114,8 +115,8 @@ def test_v100_after_a_driver_upgrade_the_pod_is_denied_and_passes_once_the_drive
     decision = decided(broken, document)
 
     assert not decision.allowed
-    assert "driver branch 595 does not support the V100 (Volta)" in decision.message
-    assert "downgrade the node's driver to R580, or use a newer GPU" in decision.message
+    assert "driver branch 595 does not support the V100 (Volta)" in decision.denial.en
+    assert "downgrade the node's driver to R580, or use a newer GPU" in decision.denial.en
     assert decided([node("v100-0", upgraded(V100, "580.126.09", "13.0"))], document).allowed
     assert decided([*broken, node("t4-0", gfd("13.0", T4))], document).allowed
 
@@ -145,19 +146,19 @@ def test_affinity_keeps_pods_from_the_node_and_admits_all_others(
 def test_a_node_that_offers_no_gpu_since_the_upgrade_is_explained() -> None:
     """Its device plugin finds none. If another node is only away for a while, the pod waits for that."""
     gone = node("v100-0", upgraded(V100), **{GPU: "0"})
-    (warning,) = judged(shipped(), inventory([gone]), PLAIN).warnings
+    (warning,) = warning_texts(judged(shipped(), inventory([gone]), PLAIN))
     away = node("v100-1", gfd("13.0", V100), **{GPU: "0"})
 
     assert warning.endswith(
         "no ready node offers nvidia.com/gpu (1 not ready); driver branch 595 does not support the V100 "
         "(Volta): R580 is the last branch that does [rule compatibility-pgpu]"
     )
-    assert "stays Pending" in judged(shipped(), inventory([gone, away]), PLAIN).warnings[0]
+    assert "stays Pending" in warning_texts(judged(shipped(), inventory([gone, away]), PLAIN))[0]
 
 
 def test_on_an_old_gpu_an_image_that_needs_a_newer_driver_has_no_way_out_but_another_gpu() -> None:
     """Both reasons are in the message."""
     decision = decided([node("v100-0", upgraded(V100))], gpu_pod(cuda_image("13.3")))
 
-    assert "R580 is the last branch" in decision.message
-    assert "CUDA 13.2, below 13.3" in decision.message
+    assert "R580 is the last branch" in decision.denial.en
+    assert "CUDA 13.2, below 13.3" in decision.denial.en

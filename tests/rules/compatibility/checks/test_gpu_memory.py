@@ -12,7 +12,7 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Text
-from tests.support.builders import container, patched, pod, policy
+from tests.support.builders import container, patched, pod, policy, warning_texts
 from tests.support.node_builders import (
     A100,
     HAMI,
@@ -109,8 +109,8 @@ def test_a_pod_on_gpus_with_too_little_memory_is_denied_and_passes_with_a_larger
     denied = decided(labelled("15360", "23028"), document)
 
     assert not denied.allowed
-    assert "GPU memory 15Gi, below 40Gi" in denied.message
-    assert "annotation gpugate.dev/min-gpu-memory asks for 40Gi" in denied.message
+    assert "GPU memory 15Gi, below 40Gi" in denied.denial.en
+    assert "annotation gpugate.dev/min-gpu-memory asks for 40Gi" in denied.denial.en
     cluster = labelled("15360", "23028", "81559")
     assert ["m81559"] == targets(cluster, document, decided(cluster, document))
 
@@ -167,8 +167,8 @@ def test_a_share_below_the_minimum_is_denied_with_the_amount_to_write(
     denied = decided([node("n", gfd("12.8", A100), **offered)], needing("40Gi", limits))
 
     assert not denied.allowed
-    assert problem in denied.message
-    assert fix in denied.message
+    assert problem in denied.denial.en
+    assert fix in denied.denial.en
 
 
 def test_with_the_suggested_amount_the_pod_passes() -> None:
@@ -184,7 +184,9 @@ def test_a_share_whose_unit_a_setting_can_change_only_warns() -> None:
     decision = decided([node("n", gfd("12.8", A100), **dict.fromkeys(HAMI, 99999))], needing("40Gi", HAMI))
 
     assert decision.allowed
-    assert any("nvidia.com/gpumem is 4Gi of GPU memory, below 40Gi" in each for each in decision.warnings)
+    assert any(
+        "nvidia.com/gpumem is 4Gi of GPU memory, below 40Gi" in each for each in warning_texts(decision)
+    )
 
 
 @pytest.mark.parametrize(
@@ -210,7 +212,7 @@ def test_an_amount_that_cannot_be_understood_is_a_warning_with_an_example(amount
     decision = decided(labelled("15360"), needing(amount))
 
     assert decision.allowed
-    assert any("write it as `40Gi`" in each for each in decision.warnings)
+    assert any("write it as `40Gi`" in each for each in warning_texts(decision))
 
 
 def test_an_annotation_can_be_for_one_container() -> None:
@@ -225,7 +227,7 @@ def test_a_row_of_an_image_catalogue_declares_it_and_an_annotation_takes_precede
     rules = policy(compatibility_rule(), row)
     denied = judged(rules, inventory(labelled("15360")), gpu_pod("team/app:v1"))
 
-    assert "row images of the image catalogue asks for 40Gi" in denied.message
+    assert "row images of the image catalogue asks for 40Gi" in denied.denial.en
     assert judged(rules, inventory(labelled("15360")), needing("14Gi")).allowed
 
 
@@ -236,7 +238,7 @@ def test_with_another_effect_the_pod_is_allowed_without_affinity(effect: str) ->
     decision = judged(rules, inventory(labelled("15360")), needing("40Gi"))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert (effect == "warn") is any("below 40Gi" in each for each in decision.warnings)
+    assert (effect == "warn") is any("below 40Gi" in each for each in warning_texts(decision))
 
 
 def test_containers_have_their_own_minimum() -> None:

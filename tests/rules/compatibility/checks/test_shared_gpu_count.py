@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.support.builders import container, pod, policy
+from tests.support.builders import container, pod, policy, warning_texts
 from tests.support.node_builders import (
     A100,
     GPU,
@@ -57,7 +57,7 @@ def test_20_of_a_gpu_shared_by_mps_are_denied_and_the_fix_passes(resource: str) 
     assert f"request 1 {resource}, or use nodes whose GPUs are not shared" in violation.fix.en
     assert ("policy", True) == (violation.basis, "checks.sharedGpuCount" in violation.fix.en)
     fixed = decided(cluster, asking(1, resource))
-    assert (True, ()) == (fixed.allowed, fixed.warnings)
+    assert (True, ()) == (fixed.allowed, warning_texts(fixed))
 
 
 @pytest.mark.parametrize("resource", [GPU, SHARED])
@@ -69,11 +69,11 @@ def test_2_of_a_time_sliced_gpu_are_warned_about_and_the_fix_passes(
     cluster = [t4("sliced", labels, resource)]
     decision = decided(cluster, asking(2, resource))
 
-    (warning,) = decision.warnings
+    (warning,) = warning_texts(decision)
     assert (True, ()) == (decision.allowed, decision.patch[1:])
     assert "may be one GPU" in warning
     assert f"request 1 {resource}" in warning
-    assert () == decided(cluster, asking(1, resource)).warnings
+    assert () == warning_texts(decided(cluster, asking(1, resource)))
 
 
 def test_the_pod_goes_to_nodes_whose_gpus_are_not_shared() -> None:
@@ -90,7 +90,7 @@ def test_affinity_prefers_an_unknown_result_to_a_certain_refusal() -> None:
     cluster = [t4("mps", MPS), t4("sliced", TIME_SLICED)]
     decision = decided(cluster, asking(2))
 
-    assert (1, ["sliced"]) == (len(decision.warnings), targets(cluster, asking(2), decision))
+    assert (1, ["sliced"]) == (len(warning_texts(decision)), targets(cluster, asking(2), decision))
 
 
 def test_virtual_gpus_are_not_replicas_of_the_device_plugin() -> None:
@@ -110,7 +110,7 @@ def test_the_rule_sets_the_effect(
     found = [judged(rule, inventory(t4("one", labels)), asking(2)) for labels in (MPS, TIME_SLICED)]
 
     assert [by_mps, by_time_slicing] == [
-        (each.allowed, len(each.warnings) if each.allowed else 0) for each in found
+        (each.allowed, len(warning_texts(each)) if each.allowed else 0) for each in found
     ]
 
 
@@ -119,7 +119,7 @@ def test_a_dry_run_is_counted_and_says_nothing() -> None:
     rule = policy(compatibility_rule(checks={"sharedGpuCount": "dryrun"}))
     decision = judged(rule, inventory(t4("mps", MPS)), asking(2))
 
-    assert (True, (), 1) == (decision.allowed, decision.warnings, len(decision.violations))
+    assert (True, (), 1) == (decision.allowed, warning_texts(decision), len(decision.violations))
 
 
 @pytest.mark.parametrize("quantity", ["x", "1", "0", "1e0"])
@@ -128,4 +128,4 @@ def test_one_replica_or_an_unreadable_number_is_no_finding(quantity: str) -> Non
     limits = {GPU: quantity}
     document = pod(container(limits, limits, image=cuda_image("12.4")))
 
-    assert "MPS" not in decided([t4("mps", MPS)], document).message
+    assert "MPS" not in decided([t4("mps", MPS)], document).denial.en

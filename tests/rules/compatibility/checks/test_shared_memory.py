@@ -12,7 +12,7 @@ from rules.cuda.tables import read_table
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
-from tests.support.builders import decision, injection_rule, pod, policy
+from tests.support.builders import decision, injection_rule, pod, policy, warning_texts
 from tests.support.check_builders import checked
 from tests.support.node_builders import compatibility_rule, inventory, shipped_rules
 
@@ -141,7 +141,8 @@ def test_a_volume_that_a_rule_injects_counts() -> None:
     document = pod({"name": "main", "image": "team/app:v1", "resources": {"limits": {"nvidia.com/gpu": "2"}}})
 
     assert [1, 0] == [
-        len(decision(policy(compatibility_rule(), *rules), document).warnings) for rules in ((), (rule,))
+        len(warning_texts(decision(policy(compatibility_rule(), *rules), document)))
+        for rules in ((), (rule,))
     ]
 
 
@@ -156,4 +157,4 @@ def test_a_pod_that_a_controller_completes_is_not_checked() -> None:
     }
     request = AdmissionRequest("CREATE", "serving.kserve.io", "InferenceService", "ml", document)
 
-    assert () == decide(Snapshot(policy(compatibility_rule()), inventory([])), request).warnings
+    assert () == warning_texts(decide(Snapshot(policy(compatibility_rule()), inventory([])), request))

@@ -19,7 +19,7 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language, Text
-from tests.support.builders import container, pod, policy, request
+from tests.support.builders import container, pod, policy, request, warning_texts
 from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule
 from tests.support.paths import ROOT
@@ -175,7 +175,7 @@ def test_the_matrix_agrees_with_admission(terms: SharingPolicy, rule: str, limit
 
             assert (level is not Level.INCOMPATIBLE) is decision.allowed
             warned = level is Level.UNKNOWN or (level is Level.UNSTABLE and any(each.warns for each in cell))
-            assert warned is bool(decision.warnings)
+            assert warned is bool(warning_texts(decision))
 
 
 def test_nodes_with_equal_facts_and_results_share_a_column() -> None:
