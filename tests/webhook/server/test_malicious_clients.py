@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import http.client
 import json
 import logging
 import random
@@ -32,7 +31,6 @@ from tests.support.serving import (
     config,
     connect,
     half_body,
-    half_head,
     new_pair,
     serving,
     stalled,
@@ -42,7 +40,7 @@ from webhook.admission.app import create_server_application
 from webhook.server.tls import TlsCertificate
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from webhook.server.server import Server
 
@@ -75,25 +73,6 @@ def test_requests_are_answered_despite_stalled_clients_of_every_kind_and_a_burst
             answered = list(clients.map(is_answered, [server.port] * 40))
 
     assert all(answered)
-
-
-@pytest.mark.parametrize("stall", [half_head, half_body])
-def test_clients_that_stall_in_a_request_cannot_use_up_the_connections(
-    stall: Callable[[int], socket.socket],
-) -> None:
-    """Beyond the limit they are closed, and the API server's spare connection stays."""
-    with serving(
-        create_server_application(builtin_handler()), config(connections=8, client_timeout=LONG)
-    ) as server:
-        spare = http.client.HTTPSConnection("localhost", server.port, timeout=PATIENCE, context=TRUSTING)
-        spare.connect()
-        with stalled(stall, server.port, 7):
-            answered = [is_answered(server.port) for _ in range(4)]
-            spare.request("POST", "/mutate", REVIEW)
-            kept = spare.getresponse().status
-        spare.close()
-
-    assert (200, [True] * 4) == (kept, answered)
 
 
 def test_bodies_that_stall_cannot_use_up_the_memory_for_bodies(monkeypatch: pytest.MonkeyPatch) -> None:

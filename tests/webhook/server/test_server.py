@@ -46,15 +46,11 @@ from webhook.server.tls import TlsCertificate
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-BIG = b"x" * 2**24  # bytes: more than the socket buffers of both sides hold
-
 
 def application(request: Request) -> Response:
     """Return the request as JSON; fail on /fail."""
     if request.path == "/fail":
         raise RuntimeError(f"secret of {request.path}")
-    if request.path == "/big":
-        return Response(200, BIG)
     fields = {name: getattr(request, name) for name in ("method", "path", "query", "version", "client")}
     headers = [[name.decode("latin-1"), value.decode("latin-1")] for name, value in request.headers]
     content = {**fields, "headers": headers, "body": request.body.decode("latin-1")}
@@ -98,14 +94,6 @@ def test_the_application_gets_method_path_query_headers_and_body(server: Server)
         "body": '{"a": 1}',
     }.items() <= request.items()
     assert [["content-type", "application/json"], ["x-a", "b"]] == request["headers"][-2:]
-
-
-def test_a_chunked_body_arrives_whole(server: Server) -> None:
-    """The application never sees its chunks."""
-    with client(server.port) as connection:
-        connection.request("POST", "/", iter([b"ab", b"", b"cde"]), encode_chunked=True)
-
-        assert "abcde" == json.loads(connection.getresponse().read())["body"]
 
 
 def test_a_path_reaches_the_application_as_its_bytes(server: Server) -> None:
@@ -248,28 +236,6 @@ def test_a_client_may_ask_before_it_sends_its_body(server: Server) -> None:
         assert connection.recv(1000).startswith(b"HTTP/1.1 100 ")
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        b"\x16\x03\x01 nonsense\r\n\r\n",
-        b"GET / HTTP/1.1\r\n\r\n",  # no host
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n",
-        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n",
-    ],
-)
-def test_a_request_that_is_not_http_is_refused(server: Server, nonsense: bytes) -> None:
-    """With 400 and a closed connection; the server keeps serving."""
-    assert statuses(answers(connect(server.port), nonsense)) == [b"400"]
-    assert ask(server.port)[0] == 200
-
-
-def test_a_head_without_an_end_gets_431(server: Server) -> None:
-    """After 64 KiB."""
-    head = b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 2**17
-
-    assert statuses(answers(connect(server.port), head)) == [b"431"]
-
-
 def test_requests_that_are_not_http_are_not_logged(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """No client can fill a disk with them."""
     upgrade = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close, upgrade\r\nUpgrade: websocket\r\n\r\n"
@@ -293,20 +259,6 @@ def test_an_exception_is_answered_500_and_logged_but_not_shown_to_the_client(
 
 
 # --- limits
-
-
-def test_a_body_at_the_limit_is_accepted_and_one_byte_more_gets_413() -> None:
-    """With a declared length or in chunks."""
-    with serving(application, config(body_limit=1000)) as server:
-
-        def status(size: int, *, chunked: bool) -> int:
-            with client(server.port) as connection:
-                body = iter([b"x" * (size - 1), b"x"]) if chunked else b"x" * size
-                connection.request("POST", "/", body, encode_chunked=chunked)
-                return connection.getresponse().status
-
-        assert [status(1000, chunked=chunked) for chunked in (False, True)] == [200, 200]
-        assert [status(1001, chunked=chunked) for chunked in (False, True)] == [413, 413]
 
 
 def test_a_client_that_is_still_sending_reads_why_it_was_refused(server: Server) -> None:
@@ -346,40 +298,6 @@ def test_an_incomplete_body_gets_408() -> None:
         assert statuses(answers(half_body(server.port), b"")) == [b"408"]
 
 
-def test_an_endless_head_is_closed_even_if_bytes_keep_coming() -> None:
-    """The timer starts at the first byte; later bytes do not restart it."""
-    with serving(application, config(client_timeout=1.5)) as server, connect(server.port) as connection:
-        connection.settimeout(0.02)
-
-        assert is_closed(connection, b"X")
-
-
-def is_closed(connection: socket.socket, trickle: bytes = b"") -> bool:
-    """Send the bytes repeatedly; return whether the server closes the connection within PATIENCE."""
-    deadline = time.monotonic() + PATIENCE
-    while time.monotonic() < deadline:
-        try:
-            connection.sendall(trickle)
-            if connection.recv(65536) == b"":
-                return True
-        except TimeoutError:
-            continue
-        except OSError:
-            return True
-    return False
-
-
-def test_a_connection_without_a_request_outlives_the_client_time_out_and_is_answered() -> None:
-    """The API server opens spare connections and keeps them for later; they are idle, not stalled."""
-    with serving(application, config(client_timeout=1)) as server, silent_tls(server.port) as spare:
-        spare.settimeout(1.5)
-        with pytest.raises(TimeoutError):
-            spare.recv(1)
-        spare.settimeout(PATIENCE)
-
-        assert statuses(answers(spare, b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")) == [b"200"]
-
-
 def test_an_idle_connection_is_closed_after_the_keep_alive_time() -> None:
     """Whether it was used or not."""
     with serving(application, config(keep_alive=1)) as server:
@@ -414,45 +332,6 @@ def test_a_burst_of_forty_new_clients_is_answered(server: Server) -> None:
         answered = list(clients.map(lambda _: ask(server.port, body=b"{}")[0], range(40)))
 
     assert answered == [200] * 40
-
-
-def test_beyond_the_limit_of_connections_the_longest_idle_one_is_closed() -> None:
-    """So idle clients do not block others, and a connection with a request in progress stays."""
-    with serving(application, config(connections=4)) as server, half_body(server.port) as working:
-        first, *others = [silent_tls(server.port) for _ in range(3)]
-        answered = ask(server.port)[0]
-        closed = is_closed(first)
-        raw = answers(working, b" " * 1000 + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
-        for other in (first, *others):
-            other.close()
-
-    assert (answered, closed, statuses(raw)) == (200, True, [b"200", b"200"])
-
-
-def test_a_client_that_does_not_read_its_responses_is_disconnected() -> None:
-    """Otherwise it would block the drain forever. Its next requests are not worked on meanwhile."""
-    called = threading.Semaphore(0)
-
-    def counted(request: Request) -> Response:
-        called.release()
-        return application(request)
-
-    with serving(counted, config(client_timeout=1.5)) as server, connect(server.port) as connection:
-        connection.sendall(b"GET /big HTTP/1.1\r\nHost: a\r\n\r\n" * 3)
-        is_called = called.acquire(timeout=PATIENCE)
-        server.stop()
-        received = sum(iter(lambda: len(read_or_nothing(connection)), 0))
-
-    assert (is_called, called.acquire(blocking=False)) == (True, False)
-    assert received < len(BIG)
-
-
-def read_or_nothing(connection: socket.socket) -> bytes:
-    """Return the next bytes, none after an end or an error."""
-    try:
-        return connection.recv(2**20)
-    except OSError:
-        return b""
 
 
 # --- drain
