@@ -26,7 +26,7 @@ SCHEMA: Final = 1
 MAX_BYTES: Final = 8 * 2**20
 _DATE: Final = re.compile(r"20\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 # Tables whose keys are names; the keys of any other table are sections, which code reads.
-_TABLES_OF_NAMES: Final = frozenset({"sources", "workloads"})
+_TABLES_OF_NAMES: Final = frozenset({"sources"})
 
 
 class FactBundleError(ValueError):

@@ -6,9 +6,9 @@ Frameworks, flags and capabilities are data; this module only parses command lin
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.shell_script import Command, CommandLine, FlagSearch, Word, text_of
-from rules.cuda.tables import Status, capability, read_table
+from rules.cuda.tables import Facts, Status, capability, derived, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.image_reference import Image, parse_image
 from rules.text.bounded_cache import Budget
@@ -25,6 +25,9 @@ from rules.text.i18n import Joined, Message, Text
 # Steps for each command of a script in which flags are searched.
 _STEPS_OF_COMMAND: Final = 10
 
+# Different images in a cluster.
+_REMEMBERED: Final = 4096
+_TABLE: Final = "frameworks"
 _NO_COMMAND = Command(())
 
 
@@ -120,12 +123,13 @@ class Subject:
             yield framework, servers or [*others]
 
 
-def variables() -> frozenset[str]:
+def variables(facts: Facts) -> frozenset[str]:
     """Return the names of the variables that may require something of a GPU."""
-    return _precision().env.union(frameworks_table()["argument_variables"])
+    return _precision(facts).env.union(facts.table(_TABLE)["argument_variables"])
 
 
-def command_line(
+def command_line(  # noqa: PLR0913, PLR0917 - a container
+    facts: Facts,
     words: Sequence[str],
     env: Mapping[str, str],
     unknown: Collection[str] = (),
@@ -137,18 +141,20 @@ def command_line(
     exported: further variables of interest.
     """
     passed_on = [
-        word for name in frameworks_table()["argument_variables"] for word in env.get(name, "").split()
+        word for name in facts.table(_TABLE)["argument_variables"] for word in env.get(name, "").split()
     ]
-    return CommandLine(words, passed_on, env, unknown, {*_precision().env, *exported}, budget or Budget())
+    return CommandLine(
+        words, passed_on, env, unknown, {*_precision(facts).env, *exported}, budget or Budget()
+    )
 
 
-def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
+def flag_requirements(facts: Facts, image: str, line: CommandLine) -> tuple[FlagRequirement, ...]:
     """Return the GPU requirements of a command line and variables; none if it is too long to start.
 
     Raises OverBudgetError.
     """
-    subject = _precision()
-    versions = image_versions(image) if subject.concerns(line) else None
+    subject = _precision(facts)
+    versions = image_versions(facts, image) if subject.concerns(line) else None
     if versions is None:
         return ()
     requirements = []
@@ -160,15 +166,15 @@ def flag_requirements(image: str, line: CommandLine) -> tuple[FlagRequirement, .
     return tuple(requirement for requirement in requirements if requirement)
 
 
-def image_versions(image: str) -> Mapping[str, Version | None] | None:
+def image_versions(facts: Facts, image: str) -> Mapping[str, Version | None] | None:
     """Return the versions of frameworks in an image name, by their keys; None for another platform."""
     parsed = parse_image(image)
-    return _versions(parsed) if parsed else {}
+    return _versions(facts)(parsed) if parsed else {}
 
 
-def names_a_flag(line: str) -> bool:
+def names_a_flag(facts: Facts, line: str) -> bool:
     """Return whether a command line contains a flag or variable of the table."""
-    return _precision().flags.found_in(line)
+    return _precision(facts).flags.found_in(line)
 
 
 def flag_values(names: Collection[str], command: Command, switches: Collection[str] = ()) -> Values:
@@ -197,14 +203,18 @@ def _of_image(command: Command) -> Command:
     return replace(command, certain=command.certain and command.words[0].text.startswith("-"))
 
 
-@lru_cache(maxsize=4096)
-def _versions(image: Image) -> Mapping[str, Version | None] | None:
+@derived
+def _versions(facts: Facts) -> Callable[[Image], Mapping[str, Version | None] | None]:
+    return lru_cache(_REMEMBERED)(partial(_find_versions, facts))
+
+
+def _find_versions(facts: Facts, image: Image) -> Mapping[str, Version | None] | None:
     """Return the frameworks in an image name, with their versions; None for another platform."""
-    if re.search(frameworks_table()["other_platforms"], image.short):
+    if re.search(facts.table(_TABLE)["other_platforms"], image.short):
         return None
     return {
         framework.key: _version(framework, image)
-        for framework in frameworks()
+        for framework in frameworks(facts)
         if framework.image.search(image.short)
     }
 
@@ -277,24 +287,18 @@ def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagR
     return tuple(row for row in rows if not (row.versions and version) or covers(row.versions, version))
 
 
-@cache
-def frameworks_table() -> Any:
-    """Return the table as plain values, read once."""
-    return read_table("frameworks")
-
-
-@cache
-def frameworks() -> tuple[Framework, ...]:
+@derived
+def frameworks(facts: Facts) -> tuple[Framework, ...]:
     """Return the frameworks of the table."""
     return tuple(
-        _framework(key, entry, frameworks_table()["ways"])
-        for key, entry in frameworks_table()["frameworks"].items()
+        _framework(key, entry, facts.table(_TABLE)["ways"])
+        for key, entry in facts.table(_TABLE)["frameworks"].items()
     )
 
 
-@cache
-def _precision() -> Subject:
-    selected = tuple(framework for framework in frameworks() if framework.rows)
+@derived
+def _precision(facts: Facts) -> Subject:
+    selected = tuple(framework for framework in frameworks(facts) if framework.rows)
     env = frozenset(name for framework in selected for name in framework.env.values())
     return Subject(
         selected, FlagSearch({*env, *(flag for framework in selected for flag in framework.rows)}), env
@@ -378,14 +382,14 @@ class _Program:
     env: frozenset[str]  # all variables
 
 
-def parallelism_variables() -> frozenset[str]:
+def parallelism_variables(facts: Facts) -> frozenset[str]:
     """Return the names of the variables that set the number of GPUs that a program needs."""
-    return _subject().env
+    return _subject(facts).env
 
 
-def may_need(line: str) -> bool:
+def may_need(facts: Facts, line: str) -> bool:
     """Return whether a command line may set the number of GPUs that a program needs."""
-    return _subject().flags.found_in(line)
+    return _subject(facts).flags.found_in(line)
 
 
 @cache
@@ -394,7 +398,7 @@ def visible_devices() -> Mapping[str, frozenset[str]]:
 
     By name, the values that give it none.
     """
-    table = frameworks_table()["visible_devices"]
+    table = read_table("container_signs")["visible_devices"]
     return {name: frozenset(values) for name, values in table.items()}
 
 
@@ -409,21 +413,21 @@ class MultiNodeSigns(NamedTuple):
 @cache
 def multi_node_signs() -> MultiNodeSigns:
     """Return the signs of the table."""
-    table = frameworks_table()
+    table = read_table("container_signs")
     variables, domains, kinds = (table[f"multi_node_{name}"] for name in MultiNodeSigns._fields)
     return MultiNodeSigns(tuple(variables), frozenset(domains), frozenset(kinds))
 
 
-def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
+def parallelism(facts: Facts, image: str, line: CommandLine) -> tuple[Parallelism, ...]:
     """Return the numbers of GPUs that the programs of a container need, without repetitions.
 
     Raises OverBudgetError.
     """
-    subject = _subject()
-    named = image_versions(image) if subject.concerns(line) else None
+    subject = _subject(facts)
+    named = image_versions(facts, image) if subject.concerns(line) else None
     if named is None:
         return ()
-    needs = [need for need in _needed(subject, named, line) if need]
+    needs = [need for need in _needed(facts, named, line) if need]
     several = any(_multi_node().search(text) for text in line.texts)
     return tuple(
         replace(
@@ -435,16 +439,16 @@ def parallelism(image: str, line: CommandLine) -> tuple[Parallelism, ...]:
     )
 
 
-def _needed(subject: Subject, named: Collection[str], line: CommandLine) -> Iterator[Parallelism | None]:
+def _needed(facts: Facts, named: Collection[str], line: CommandLine) -> Iterator[Parallelism | None]:
     """Yield the GPUs that each program of a container needs. named: the frameworks in its image name."""
     arguments, scripts = line.commands
-    for framework, commands in subject.programs(named, line):
+    for framework, commands in _subject(facts).programs(named, line):
         started = framework.command.search(text_of(arguments))
         servers = [server for server in commands if not started or framework.command.search(text_of(server))]
         if servers or started or not scripts:
             for server in servers or [Command(())]:
                 line.budget.spend(len(server.words) + len(arguments.words))
-                yield _of(_program(framework), line.env, (server, arguments))
+                yield _of(_programs(facts)[framework], line.env, (server, arguments))
 
 
 def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
@@ -515,20 +519,24 @@ def _number(value: Value) -> int | None:
 
 @cache
 def _multi_node() -> re.Pattern[str]:
-    return re.compile(frameworks_table()["multi_node"])
+    return re.compile(read_table("container_signs")["multi_node"])
 
 
-@cache
-def _subject() -> Subject:
-    selected = tuple(framework for framework in frameworks() if framework.parallelism)
-    programs = [*map(_program, selected)]
+@derived
+def _subject(facts: Facts) -> Subject:
+    selected = tuple(framework for framework in frameworks(facts) if framework.parallelism)
+    programs = _programs(facts).values()
     numbers = frozenset().union(
         *(names for program in programs for names in (*program.factors, program.replicas, program.local))
     )
     return Subject(selected, FlagSearch(numbers), frozenset().union(*(program.env for program in programs)))
 
 
-@cache
+@derived
+def _programs(facts: Facts) -> Mapping[Framework, _Program]:
+    return {framework: _program(framework) for framework in frameworks(facts) if framework.parallelism}
+
+
 def _program(framework: Framework) -> _Program:
     entry = framework.parallelism
     factors = tuple(map(frozenset, entry["factors"].values()))

@@ -43,7 +43,7 @@ from rules.cuda.nvidia_require import (
     requirement_cost,
 )
 from rules.cuda.shell_script import CommandLine
-from rules.cuda.tables import Facts, derived, read_table, toolkits
+from rules.cuda.tables import BUILT_IN, Facts, derived, read_table, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.pod import Container, Environment, environment, references
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -233,10 +233,11 @@ class ObjectRequirements:
     find: `requirements_of` for a catalogue.
     """
 
-    __slots__ = ("_budget", "_find", "_known")
+    __slots__ = ("_budget", "_facts", "_find", "_known")
 
-    def __init__(self, find: Callable[[ContainerFacts], GpuRequirements]) -> None:
+    def __init__(self, find: Callable[[ContainerFacts], GpuRequirements], facts: Facts) -> None:
         self._find = find
+        self._facts = facts
         self._budget = Budget()
         self._known: dict[ContainerFacts, GpuRequirements] = {}
 
@@ -247,7 +248,7 @@ class ObjectRequirements:
 
         Raises OverBudgetError. That depends on the object only, not on what `find` has cached.
         """
-        facts = container_facts(container, annotations, self._budget, runtime_class)
+        facts = container_facts(container, annotations, self._budget, runtime_class, self._facts)
         requirements = self._known.get(facts)
         if requirements is None:
             requirements = self._known[facts] = self._find(facts)
@@ -260,16 +261,17 @@ def container_facts(
     annotations: Mapping[str, str],
     budget: Budget | None = None,
     runtime_class: object = None,
+    known_facts: Facts = BUILT_IN,
 ) -> ContainerFacts:
     """Return the facts of a container of a pod with these annotations. Raises OverBudgetError.
 
-    runtime_class: the pod's, as JSON.
+    runtime_class: the pod's, as JSON. known_facts: the flags of frameworks.
     """
     words = (*container.strings("command"), *container.strings("args"))
-    known, unknown = _variables(container, words, budget or Budget())
+    known, unknown = _variables(container, words, budget or Budget(), known_facts)
     relevant = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if words and (known or _is_relevant(" ".join(words))) else ()
+    kept = words if words and (known or _is_relevant(known_facts, " ".join(words))) else ()
     sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
     several = _several(container)
     return ContainerFacts(
@@ -301,9 +303,9 @@ def _runtime_classes() -> tuple[str, ...]:
     return tuple(row["name"] for row in read_table("runtime_modes")["runtimeClasses"])
 
 
-def _is_relevant(line: str) -> bool:
+def _is_relevant(facts: Facts, line: str) -> bool:
     """Return whether a command line may require something of GPUs, alone or with its variables."""
-    return "$(" in line or framework_flags.names_a_flag(line) or may_need(line)
+    return "$(" in line or framework_flags.names_a_flag(facts, line) or may_need(facts, line)
 
 
 def requirements_reader(
@@ -343,10 +345,10 @@ def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator
 
 
 def _variables(
-    container: Container, words: tuple[str, ...], budget: Budget
+    container: Container, words: tuple[str, ...], budget: Budget, facts: Facts
 ) -> tuple[_Pairs, tuple[str, ...]]:
     """Return the relevant variables, and those that the words or a relevant variable refer to."""
-    names, relevant = container.variables, _relevant_variables()
+    names, relevant = container.variables, _relevant_variables(facts)
     referring = "$" in "".join(words)
     if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
         return (), ()
@@ -359,10 +361,10 @@ def _variables(
     return known, tuple(sorted(unknown))
 
 
-@cache
-def _relevant_variables() -> frozenset[str]:
+@derived
+def _relevant_variables(facts: Facts) -> frozenset[str]:
     """Return the relevant variables, except those that begin with REQUIRE_PREFIX."""
-    flags = framework_flags.variables() | parallelism_variables()
+    flags = framework_flags.variables(facts) | parallelism_variables(facts)
     return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
 
 
@@ -390,8 +392,8 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -
     toolkit = declared or _cuda_of_image(image)
     cuda = toolkit or _cuda_of_constraints(own)
     compiles = None if image.of_command and facts.idle else toolkit
-    line = _command_line(facts, env, budget)
-    flags = framework_flags.flag_requirements(facts.image, line) if line else ()
+    line = _command_line(catalog.facts, facts, env, budget)
+    flags = framework_flags.flag_requirements(catalog.facts, facts.image, line) if line else ()
     compute = (
         *_compute_of_annotation(annotations),
         *_compute_of_image(image),
@@ -408,7 +410,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -
         ]
     platforms = _platforms_of_image(image)
     memory = _memory_of_annotation(annotations) or _memory_of_image(image)
-    needed = parallelism(facts.image, line) if line else ()
+    needed = parallelism(catalog.facts, facts.image, line) if line else ()
     of_nodes = _STEPS_OF_REQUIREMENTS if cuda or own or compute or platforms or memory else 0
     budget.spend(of_image + of_nodes)
     return GpuRequirements(
@@ -614,11 +616,14 @@ def _compute_of_toolkit(facts: Facts, toolkit: CudaRequirement | None) -> tuple[
     return (ComputeRequirement(lowest, certain=certain, origin=origin, remedy=_OLDER_CUDA),)
 
 
-def _command_line(facts: ContainerFacts, env: Environment, budget: Budget) -> CommandLine | None:
+def _command_line(
+    facts: Facts, container: ContainerFacts, env: Environment, budget: Budget
+) -> CommandLine | None:
     """Return the command line; None if neither it nor a variable is relevant."""
-    if not facts.words and not env.known:
+    if not container.words and not env.known:
         return None
-    return framework_flags.command_line(facts.words, env.known, env.unknown, parallelism_variables(), budget)
+    exported = parallelism_variables(facts)
+    return framework_flags.command_line(facts, container.words, env.known, env.unknown, exported, budget)
 
 
 def _refused_flags(needs: Iterable[FlagRequirement]) -> tuple[FlagRefusal, ...]:

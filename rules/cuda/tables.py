@@ -27,6 +27,21 @@ T = TypeVar("T")
 _FOLDER: Final = Path(__file__).parents[1] / "facts"
 # All tables as JSON, one in a line, which is read in a tenth of the time.
 STORED: Final = _FOLDER / "stored_tables.json"
+# Tables of a release of facts. The others tell how gpugate reads pods and clusters, and change with its code.
+RELEASED: Final = (
+    "cloud_gpus",
+    "driver_branches",
+    "drivers",
+    "frameworks",
+    "gpu_profiles",
+    "gpus",
+    "images",
+    "lock",
+    "requirements",
+    "sources",
+    "toolkit_wheels",
+    "toolkits",
+)
 # Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
 GENERATED: Final = ("driver_branches", "gpu_profiles", "toolkit_wheels")
 
@@ -110,8 +125,8 @@ def table_names() -> list[str]:
 
 
 def built_in_tables() -> dict[str, Any]:
-    """Return all tables. Raises SourceError."""
-    return {name: read_table(name) for name in sorted({*table_names(), *GENERATED})}
+    """Return the tables of a release of facts, the built-in one. Raises SourceError."""
+    return {name: read_table(name) for name in RELEASED}
 
 
 def stored_tables() -> str:

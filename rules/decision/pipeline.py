@@ -184,7 +184,7 @@ class _Shared:
         self.request = request
         self.now = now
         self.observer = observer
-        self.requirements = ObjectRequirements(snapshot.policy.requirements_of)
+        self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.facts)
         self.evaluations = Evaluations()
         self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()

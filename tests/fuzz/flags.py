@@ -10,6 +10,7 @@ from rules.cuda.framework_flags import command_line, flag_requirements
 from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.requirements import container_facts, requirements_of
 from rules.cuda.shell_script import script_index
+from rules.cuda.tables import BUILT_IN
 from rules.kube.json_patch import Recorder
 from rules.kube.pod import Container, ContainerKind, environment
 from rules.text.bounded_cache import OverBudgetError
@@ -127,7 +128,7 @@ def check(data: bytes) -> None:
         ):
             script = " ".join(words) + "\n"
             in_words, in_script = (
-                flag_requirements(image, command_line(given, env.known, env.unknown))
+                flag_requirements(BUILT_IN, image, command_line(BUILT_IN, given, env.known, env.unknown))
                 for given in (words, ["sh", "-c", script])
             )
             assert {need.compute for need in in_words} == {need.compute for need in in_script}

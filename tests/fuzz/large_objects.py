@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from zlib import crc32
 
 from rules.cuda.framework_flags import variables
+from rules.cuda.tables import BUILT_IN
 from tests.bench.cases import builtin
 from tests.fuzz.large_cluster import NAMESPACE, TEMPLATES
 from tests.support.node_builders import DRIVERS
@@ -443,7 +444,7 @@ class _Builder:
         return factor.format(n=n % 99_999, d=DRIVERS[cuda].partition(".")[0], c=cuda, a=capability)
 
     def _environment(self, own: str) -> list[Any]:
-        known = sorted(variables())
+        known = sorted(variables(BUILT_IN))
         reference = _REFERENCES[self.reference]
 
         def entry(n: int) -> Json:

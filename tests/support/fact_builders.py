@@ -9,14 +9,14 @@ from copy import deepcopy
 from typing import Any
 
 from rules.cuda.fact_bundle import FactBundle, write_bundle
-from rules.cuda.tables import read_table, table_names
+from rules.cuda.tables import built_in_tables
 
 DATE = "2026-12-01"
 
 
 def bundle(change: Callable[[dict[str, Any]], object] = lambda _: None, date: str = DATE) -> str:
     """Return a bundle of the built-in tables, after a change of them."""
-    tables = deepcopy({name: read_table(name) for name in table_names()})
+    tables = deepcopy(built_in_tables())
     change(tables)
     return write_bundle(FactBundle(date, tables))
 

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from rules.cuda.fact_bundle import SCHEMA, FactBundle, FactBundleError, read_bundle, write_bundle
-from rules.cuda.tables import read_table, table_names
+from rules.cuda.tables import built_in_tables
 from tests.support.cpu_time import loops
 
-TABLES = {name: read_table(name) for name in table_names()}
+TABLES = built_in_tables()
 DATE = "2026-11-25"
 
 
@@ -142,11 +142,10 @@ def test_a_wrong_table_is_refused_with_the_place(change: Callable[[Any], object]
 
 
 def test_a_new_name_is_no_unknown_key() -> None:
-    """Sources, groups of kinds and lists of instance types are named by those who write them."""
+    """Sources and lists of instance types are named by their authors."""
 
     def change(tables: Any) -> None:
         tables["sources"]["mine"] = "https://example.com"
-        tables["workloads"]["example.com"] = {"Job": ["spec.template"]}
         tables["gpus"][0]["source"] = "mine"
 
     assert "mine" == read_bundle(bundle(_tables(change)), TABLES).tables["gpus"][0]["source"]

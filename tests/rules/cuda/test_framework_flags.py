@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.framework_flags import command_line, flag_requirements
+from rules.cuda.tables import BUILT_IN
 
 VLLM = "vllm/vllm-openai:v0.9.0"
 SGLANG = "lmsysorg/sglang:v0.5.23"
@@ -19,7 +20,7 @@ KSERVE = "kserve/huggingfaceserver:v0.15.0-gpu"
 
 def asked(image: str, *words: str, **env: str) -> list[str]:
     """Return the requirements of a container; `?` marks uncertain ones. The variable SECRET is unknown."""
-    needs = flag_requirements(image, command_line(words, env, {"SECRET"}))
+    needs = flag_requirements(BUILT_IN, image, command_line(BUILT_IN, words, env, {"SECRET"}))
     return [f"{need.compute}{'' if need.certain else '?'}" for need in needs]
 
 
@@ -303,8 +304,8 @@ def test_a_removed_method_is_uncertain_in_an_unknown_version() -> None:
 def test_a_requirement_names_its_flag_and_a_fix() -> None:
     """And the version, if the image name contains it."""
     needs = [
-        *flag_requirements(VLLM, command_line(["--dtype", "bfloat16"], {})),
-        *flag_requirements("team/vllm:x", command_line(["-q=fp8"], {})),
+        *flag_requirements(BUILT_IN, VLLM, command_line(BUILT_IN, ["--dtype", "bfloat16"], {})),
+        *flag_requirements(BUILT_IN, "team/vllm:x", command_line(BUILT_IN, ["-q=fp8"], {})),
     ]
 
     assert [
@@ -323,7 +324,7 @@ def test_a_requirement_names_its_flag_and_a_fix() -> None:
 )
 def test_no_command_line_raises(words: list[str], env: dict[str, str], image: str) -> None:
     """And a command line without a flag of the table requires nothing."""
-    needs = flag_requirements(image, command_line(words, env))
+    needs = flag_requirements(BUILT_IN, image, command_line(BUILT_IN, words, env))
 
     assert not needs or env or any("-" in word for word in words)
 

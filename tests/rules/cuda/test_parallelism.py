@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.framework_flags import Parallelism, command_line, may_need, parallelism, parallelism_variables
+from rules.cuda.tables import BUILT_IN
 from rules.text.bounded_cache import OverBudgetError
 
 VLLM = "vllm/vllm-openai:v0.9.0"
@@ -16,7 +17,9 @@ TGI = "ghcr.io/huggingface/text-generation-inference:3.3.7"
 
 def found(image: str, *words: str, **env: str) -> tuple[Parallelism, ...]:
     """Return what a container needs. The variable SECRET is unknown."""
-    return parallelism(image, command_line(words, env, {"SECRET"}, parallelism_variables()))
+    return parallelism(
+        BUILT_IN, image, command_line(BUILT_IN, words, env, {"SECRET"}, parallelism_variables(BUILT_IN))
+    )
 
 
 def needed(image: str, *words: str, **env: str) -> list[str]:
@@ -171,7 +174,8 @@ def test_builds_for_other_accelerators_are_not_read() -> None:
 def test_a_command_line_without_a_flag_is_not_read() -> None:
     """Part of a word is no flag."""
     assert [True, True, False, False] == [
-        may_need(line) for line in ("x --tp 2", "x --tensor_parallel_size=2", "x --tpu 2", "my-tp-server")
+        may_need(BUILT_IN, line)
+        for line in ("x --tp 2", "x --tensor_parallel_size=2", "x --tpu 2", "my-tp-server")
     ]
 
 

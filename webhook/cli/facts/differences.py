@@ -47,7 +47,6 @@ _NOUNS: Final = {
     "gpus": _GPU,
     "gpu_profiles": _GPU,
     "images": _Noun(("name",), Message("image family {name}")),
-    "errors": _Noun(("code",), Message("CUDA error {code}")),
     "lock.documents": _Noun(("table", "document"), Message("document {document} of {table}")),
 }
 # What says where a row is from, not what it says.

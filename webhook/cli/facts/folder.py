@@ -10,7 +10,7 @@ from typing import Any, Final
 import yaml
 
 from rules.cuda.fact_bundle import FactBundle, FactBundleError, read_bundle, write_bundle
-from rules.cuda.tables import built_in_tables
+from rules.cuda.tables import RELEASED, built_in_tables
 from rules.text.yaml_document import SourceError, read
 from webhook.cli.facts.extractors.base import Extractor, Row
 from webhook.cli.terminal.console import BadInputError, current_language
@@ -51,9 +51,11 @@ def read_facts(name: str) -> FactBundle:
 
 
 def read_folder(folder: Path) -> dict[str, Any]:
-    """Return the tables of a folder, unchecked. Raises BadInputError."""
+    """Return the tables of a release of facts that a folder has, unchecked. Raises BadInputError."""
     tables = {}
     for path in sorted(folder.glob("*.yaml")):
+        if path.stem not in RELEASED:
+            continue
         (document,) = read(path.read_text("utf-8"), str(path))
         if isinstance(document, SourceError):
             raise BadInputError(str(document))
