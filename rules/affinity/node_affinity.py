@@ -177,7 +177,7 @@ def _joined(user_terms: Any, clause: Clause, context: Term) -> Any:
 
 
 class _Cross:
-    """Combines terms with each term of a clause; what they say of other labels makes no difference."""
+    """Combines terms with each term of a clause; expressions on other labels make no difference."""
 
     def __init__(self, clause: Clause) -> None:
         self._clause = clause

@@ -22,7 +22,7 @@ _TOKEN: Final = re.compile(
 )
 _MISSING: Final = re.compile(r"Syntax error: missing '(.+)' at ")
 _END: Final = "<EOF>"
-# Operators of other languages, with those of CEL.
+# Operators of other languages, and CEL's operators.
 _OPERATORS: Final = {
     "=": "==",
     "===": "==",

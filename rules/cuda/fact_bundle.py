@@ -2,8 +2,8 @@
 
     {"schema": 1, "date": "2026-11-25", "tables": {"drivers": {…}, …}}
 
-A bundle is checked as a whole before it is used; an error names its place. The form of a table is that of the
-built-in one: the keys that all rows of a list have are required, and a key that no row has is unknown.
+A bundle is checked as a whole before it is used; an error names its place. A table must have the form of the
+built-in table: a key that all rows of a list have is required, and a key that no row has is unknown.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _TABLES_OF_NAMES: Final = frozenset({"sources"})
 
 
 class FactBundleError(ValueError):
-    """A bundle cannot be used; its author's fault. place: in it, empty for all of it."""
+    """A bundle cannot be used. The fault of its author. place: in the bundle; empty: all of it."""
 
     def __init__(self, place: str, text: Message) -> None:
         super().__init__(f"{place}: {text.en}" if place else text.en)
@@ -39,10 +39,10 @@ class FactBundleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FactBundle:
-    """Tables by name. date: YYYY-MM-DD. A table that a file does not have is the built-in one."""
+    """A release of all tables; a table that is not in the file is the built-in one."""
 
-    date: str
-    tables: Mapping[str, Any]
+    date: str  # YYYY-MM-DD
+    tables: Mapping[str, Any]  # by name
 
 
 def write_bundle(bundle: FactBundle) -> str:
@@ -103,7 +103,7 @@ def _json(data: bytes) -> dict[str, Any]:
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object. Raises FactBundleError for a key that is there twice."""
+    """Return the members of an object. Raises FactBundleError for a duplicate key."""
     members = dict(pairs)
     if len(members) < len(pairs):
         names = [name for name, _ in pairs]
@@ -129,9 +129,9 @@ def _unknown_key(key: str, known: tuple[str, ...]) -> Message:
 
 @dataclass(slots=True)
 class _Shape:
-    """Types of the values at one place of a table, and what is below them. row: an item of a list."""
+    """The form of the values at one place of a table."""
 
-    row: bool = False
+    row: bool = False  # the place is an item of a list
     kinds: set[type] = field(default_factory=set)
     objects: int = 0  # objects at this place
     members: dict[str, _Shape] = field(default_factory=dict)
@@ -155,9 +155,9 @@ class _Shape:
     def errors(self, value: Any, path: Path) -> Iterator[tuple[Path, Message]]:
         """Yield the places below a value that have another form."""
         if type(value) not in self.kinds:
-            what = Joined(" or ", sorted({_KINDS[kind] for kind in self.kinds}, key=str))
-            found = _KINDS[type(value)]
-            yield path, Message("expected {what}, got {found}{near}", what=what, found=found, near="")
+            expected = Joined(" or ", sorted({_KINDS[kind] for kind in self.kinds}, key=str))
+            actual = _KINDS[type(value)]
+            yield path, Message("expected {what}, got {found}{near}", what=expected, found=actual, near="")
         elif isinstance(value, dict):
             yield from self._errors_in(value, path)
         elif isinstance(value, list) and self.item and self.item.kinds:
@@ -192,7 +192,7 @@ def _shape_of(name: str, table: Any) -> _Shape:
     return shape
 
 
-# What tables promise each other.
+# Rules between tables.
 
 _STATUSES: Final = tuple(status.value for status in Status)
 _VERSIONS: Final = {
@@ -206,7 +206,7 @@ _VERSIONS: Final = {
 
 
 def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
-    """Yield what is wrong between rows: sources, statuses, versions, patterns, order of driver branches."""
+    """Yield errors of rows: in sources, statuses, versions, patterns and the order of driver branches."""
     for path, row in _rows(tables, ("tables",)):
         yield from _errors_of_row(path, row, tables["sources"])
     branches = tables["drivers"]["branches"]
@@ -246,10 +246,10 @@ def _errors_of_row(
     if "status" in row and "source" in row and (source := row["source"]) not in sources:
         yield (*path, "source"), Message("unknown source {source!r}; add it to sources", source=source)
     if (status := row.get("status", _STATUSES[0])) not in _STATUSES:
-        what = Message("one of {words}", words=Joined(", ", _STATUSES))
+        expected = Message("one of {words}", words=Joined(", ", _STATUSES))
         yield (
             (*path, "status"),
-            Message("expected {what}, got {found}{near}", what=what, found=repr(status), near=""),
+            Message("expected {what}, got {found}{near}", what=expected, found=repr(status), near=""),
         )
     for key in ("cuda", "compute", "below", "driver"):
         parse = _VERSIONS.get((str(path[-2]), key))

@@ -67,15 +67,15 @@ class _Row(NamedTuple):
     """A row of the table for one of its names."""
 
     name: str
-    open: bool  # longer names have its facts, too
+    open: bool  # its facts are valid for longer names
     values: dict[str, Any]
 
 
 class _Suffix(NamedTuple):
-    """A part of a name after that of the model."""
+    """A part of a name after the name of the model."""
 
     pattern: re.Pattern[str]
-    quantization: str | None  # None: the file is something else than the weights of the model
+    quantization: str | None  # None: the file does not contain the weights of the model
     bits: int  # of a parameter, at least
     status: Status
 
@@ -128,7 +128,7 @@ def _suffixes(facts: Facts) -> tuple[_Suffix, ...]:
 
 
 def _candidates(index: dict[str, _Row], name: str) -> Iterator[tuple[_Row, str]]:
-    """Find the rows of a name, the longest first, with the rest of the name."""
+    """Yield the rows whose name a name begins with, the longest first, with the rest of the name."""
     for end in reversed([match.start() for match in _END.finditer(name)]):
         if row := index.get(name[:end]):
             yield row, name[end:]
@@ -168,5 +168,5 @@ def _facts(row: _Row, suffix: _Suffix | None, *, certain: bool) -> ModelFacts:
 
 
 def _least(status: Status, *others: str | None) -> Status:
-    """Return the least certain one; None is as certain as the first."""
+    """Return the least certain status; None counts as the first."""
     return max([status, *(Status(other) for other in others if other)], key=list(Status).index)

@@ -65,7 +65,7 @@ _SETTER = re.compile(
     r"(?<![\w$./-])(?:read|unset|getopts|mapfile|readarray|for|select|let|printf[ \t]+-v)\b([^;&|\n]*)"
 )
 _IDENTIFIER = re.compile(_NAME)
-# What may set any variable. The script of a Python environment sets none of a server's.
+# Commands that may set any variable. The script of a Python environment sets no variable of a server.
 _SETS_ANY = re.compile(
     r"(?:(?:\A|[;&|({\n])[ \t]*|\b(?:then|do|else)[ \t]+)"
     r"(?:eval|(?:source|\.)(?![ \t]+\S*/activate\b))[ \t]"

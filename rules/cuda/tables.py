@@ -83,9 +83,7 @@ class GpuModel:
     architecture: str
     segment: str  # datacenter, workstation, consumer or jetson
     status: Status
-    brands: tuple[
-        str, ...
-    ] = ()  # NVML's names of its brand, which differ by driver, in lower case; empty: unknown
+    brands: tuple[str, ...] = ()  # NVML's names of its brand with different drivers, in lower case
     memory_mib: int | None = None  # by its data sheet, or of the MIG slice; None: unknown
     host: str = "amd64"  # the CPU architecture of its machines
 
@@ -144,9 +142,9 @@ def _head(name: str, text: str) -> str:
 
 
 class Facts:
-    """A release of the tables, and what is computed from them: `derived` functions; immutable.
+    """A release of the tables, with the results of `derived` functions. Immutable.
 
-    Nodes and images have the facts that are asked about them, so that a decision has one release.
+    Nodes and images carry their facts, so that a decision uses one release.
     """
 
     __slots__ = ("_read", "_tables", "date", "values")
@@ -246,10 +244,10 @@ def _newest_branch(facts: Facts) -> int:
 
 
 class LeastCuda(NamedTuple):
-    """The lowest CUDA API version that a driver branch can have. by: the known branch that has it."""
+    """The lowest CUDA API version that a driver branch can have."""
 
     cuda: CudaVersion
-    by: int
+    by: int  # the known branch that has it
 
 
 def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
@@ -264,13 +262,10 @@ def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
 
 @dataclass(frozen=True, slots=True)
 class Lifecycle:
-    """NVIDIA's support of a driver branch.
+    """NVIDIA's support of a driver branch."""
 
-    kind: lts, production or new-feature. end: its last month, such as 2026-06; None if none is announced.
-    """
-
-    kind: str
-    end: str | None
+    kind: str  # lts, production or new-feature
+    end: str | None  # its last month, such as 2026-06; None: not announced
 
 
 @derived

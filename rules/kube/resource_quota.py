@@ -151,7 +151,11 @@ def _with_defaults(container: Any, defaults: Sequence[LimitDefaults], added: dic
 
 
 def usage_of(spec: Mapping[str, Any], defaults: Iterable[LimitDefaults] = ()) -> PodUsage:
-    """Return what a pod uses of quotas. spec: its spec as JSON. defaults: of the namespace's LimitRanges."""
+    """Return a pod's usage of quotas.
+
+    spec: its spec as JSON.
+    defaults: of the namespace's LimitRanges.
+    """
     given = list(defaults)
     requests = _of_pod(spec, lambda container: _requests(container, given))
     limits = _of_pod(spec, lambda container: _limits(container, given), limits=True)

@@ -310,7 +310,7 @@ class _Assignment(NamedTuple):
 
     @property
     def overrides(self) -> bool:
-        """Whether the value replaces that of an earlier rule."""
+        """Whether the value replaces the value of an earlier rule."""
         of_pod_or_env = not self.setting.name.startswith("volume")
         return isinstance(self.rule, InjectionRule) and self.rule.override and of_pod_or_env
 
@@ -364,7 +364,7 @@ def _same_pod(one: _Assignment, other: _Assignment) -> bool:
 
 
 def _pairs(items: Iterable[T], checked: Callable[[T], bool]) -> Iterator[tuple[T, T]]:
-    """Yield each pair, in order, of which at least one is checked."""
+    """Yield each pair with at least one checked item, in order."""
     all_before: list[T] = []
     checked_before: list[T] = []
     for second in items:

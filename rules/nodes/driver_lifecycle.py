@@ -1,4 +1,4 @@
-"""Until when NVIDIA supports driver branches. It is shown to people, and decides nothing."""
+"""The end of NVIDIA's support of driver branches. It is shown to people, and no decision depends on it."""
 
 from __future__ import annotations
 
@@ -24,19 +24,16 @@ class SupportState(StrEnum):
 
 
 class DriverSupport(NamedTuple):
-    """NVIDIA's support of a driver branch, as of a month.
-
-    kind, end: as in Lifecycle. state: None if no end is announced.
-    """
+    """NVIDIA's support of a driver branch in a month."""
 
     branch: int
-    kind: str
-    end: str | None
-    state: SupportState | None
+    kind: str  # as in Lifecycle
+    end: str | None  # as in Lifecycle
+    state: SupportState | None  # None: no end is announced
 
     @property
     def text(self) -> Message | None:
-        """What people should know; None if nothing ends soon."""
+        """The message about the end of support; None if it does not end soon."""
         match self.state:
             case SupportState.ENDED:
                 return Message("out of support since {end}", end=self.end)

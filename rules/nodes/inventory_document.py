@@ -46,7 +46,7 @@ def inventory_of(document: object, facts: Facts = BUILT_IN) -> Inventory:
 
 @cache
 def _named() -> dict[str, str]:
-    """Return the name of the only object that is read of a kind; it stands for the kind."""
+    """Return the names of objects that are read as the only ones of their kind; used as names of kinds."""
     return {AUTOSCALER_STATUS.kind: AUTOSCALER_STATUS.name, DAEMON_SET: toolkit_daemon_set()}
 
 

@@ -124,10 +124,10 @@ _parsed = lru_cache(maxsize=1024)(DriverVersion.parse)
 
 
 def least_cuda_of(capabilities: NodeCapabilities) -> LeastCuda | None:
-    """Return the lowest CUDA version that the driver can have, if it is unknown which one it has.
+    """Return the lowest CUDA version that the driver can have; None if a label reports it, or it is unknown.
 
-    None: a label reports the version, or nothing follows from the driver. For a branch that is newer than all
-    known ones, `gpugate whatif` writes the version of the newest one: that is the lowest version, too.
+    For a branch that is newer than all known ones, `gpugate whatif` writes the version of the newest known
+    branch, which is the lowest possible one.
     """
     driver = driver_of(capabilities)
     least = least_cuda(capabilities.facts, driver.branch) if driver else None

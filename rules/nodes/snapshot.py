@@ -133,8 +133,8 @@ class _Anonymizer:
             if amounts := {key: quantities[key] for key in quantities if key in resources and "/" in key}:
                 kept[name] = amounts
         node_info = status.get("nodeInfo") or {}
-        if told := {key: node_info[key] for key in NODE_INFO if node_info.get(key)}:
-            kept["nodeInfo"] = told
+        if info := {key: node_info[key] for key in NODE_INFO if node_info.get(key)}:
+            kept["nodeInfo"] = info
         cordoned = spec.get("unschedulable") is True
         if not (state.ready or cordoned):
             kept["conditions"] = [{"type": "Ready", "status": "False"}]

@@ -119,7 +119,7 @@ def _patched(value: Mapping[str, Any], key: str, setting: Any) -> dict[str, Any]
 def read_rule(builder: RuleBuilder, data: Any, schema: type[KindDocument]) -> Rule | None:
     """Return the rule in `rule.yaml`, or None with the errors added to builder.
 
-    The patchable keys in data replace those of the document.
+    The patchable keys in data take precedence over the document.
     """
     path: Path = (*builder.path, "data")
     data = data if isinstance(data, dict) else {}

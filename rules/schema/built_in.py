@@ -67,7 +67,8 @@ _CLASSES: Final[tuple[type, ...]] = (
 def built_in_rules(files: Iterable[tuple[str, str]], folder: str) -> RuleSet | None:
     """Return the rules in the built-in rule files, or None if FILE was made of other files.
 
-    files: (name, text) of each. folder: the start of all names.
+    files: names and texts.
+    folder: the start of all names.
     """
     text = FILE.read_text("utf-8")
     return _read(text, folder) if text.startswith(_head(files, folder)) else None

@@ -16,7 +16,7 @@ from rules.model.rule import FactRelease
 from rules.schema.builder import RuleBuilder
 from rules.schema.errors import Code, missing_key, unknown_key
 from rules.text.i18n import Joined, Message, Text
-from rules.text.paths import Path
+from rules.text.paths import Path, object_at
 from rules.text.yaml_document import Location
 
 # The value of the label `gpugate.dev/type`.
@@ -30,7 +30,7 @@ _GZIP: Final = zlib.MAX_WBITS | 16
 
 def build_release(builder: RuleBuilder, config_map: Mapping[str, Any]) -> FactRelease | None:
     """Return the release of a ConfigMap; None, with errors added to builder, if it is invalid."""
-    packed, plain = (_members(config_map, field) for field in ("binaryData", "data"))
+    packed, plain = (object_at(config_map, field) for field in ("binaryData", "data"))
     for field, members, known in (("binaryData", packed, PACKED_KEY), ("data", plain, KEY)):
         for key in members.keys() - {known}:
             path: Path = (*builder.path, field, key)
@@ -51,11 +51,6 @@ def read_release(data: bytes, name: str, location: Location) -> FactRelease:
     """Return the release that is in a bundle, enabled. Raises FactBundleError."""
     bundle, digest = read_bundle(data, _built_in()), sha256(data).hexdigest()
     return FactRelease(name, Text(""), True, location, bundle.date, digest, Facts(bundle.tables.__getitem__))
-
-
-def _members(config_map: Mapping[str, Any], field: str) -> Mapping[Any, Any]:
-    members = config_map.get(field)
-    return members if isinstance(members, dict) else {}
 
 
 def _bundle(packed: Mapping[Any, Any], plain: Mapping[Any, Any]) -> bytes | None:

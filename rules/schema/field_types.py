@@ -120,7 +120,7 @@ CUDA_GROUP: Final = "cuda"
 def parsed(parse: Callable[[Any], Any], written: Any = str) -> GetPydanticSchema:
     """Return the annotation of a field whose text becomes another value. written: the type of the text.
 
-    parse raises ValueError for other texts. The JSON Schema is that of the text.
+    parse raises ValueError for other texts. The JSON Schema describes the text.
     """
     return GetPydanticSchema(lambda _, handler: no_info_after_validator_function(parse, handler(written)))
 
@@ -347,7 +347,7 @@ def build_match(match: MatchDocument) -> Match:
 
 
 def build_selector(selector: PodSelectorDocument) -> tuple[SelectorTerm, ...]:
-    """Return the requirements of a label selector, those of matchLabels first."""
+    """Return the requirements of a label selector, matchLabels first."""
     return (
         *(SelectorTerm(key, "In", frozenset([value])) for key, value in selector.match_labels.items()),
         *(

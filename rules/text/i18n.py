@@ -112,7 +112,7 @@ class Line(Message):
 
 
 class Joined(Message):
-    """Messages or other values in one line. separator: a template."""
+    """Messages or other values in one line, joined by a template."""
 
     def __new__(cls, separator: str, items: Iterable[Any]) -> Self:
         """Return the line."""

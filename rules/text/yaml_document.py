@@ -216,7 +216,7 @@ class Document:
         return replace(inner, duplicates=duplicates, tree=lambda: node, line=self.line, column=self.column)
 
     def _nodes(self, path: Path) -> tuple[yaml.Node, yaml.Node]:
-        """Return the key and the value at the path; if absent, those of the nearest parent."""
+        """Return the nodes of key and value at the path, or of the nearest parent."""
         key_node = node = self.tree()
         for step in path:
             if (child := _child(node, step)) is None:

@@ -49,7 +49,7 @@ class Match(NamedTuple):
 
     @property
     def failed(self) -> bool:
-        """Whether the evaluation ends with an error, in Kubernetes too."""
+        """Whether the evaluation ends with an error, also in Kubernetes."""
         return self.matches is False and bool(self.reason)
 
 
