@@ -43,7 +43,7 @@ RELEASED: Final = (
     "toolkits",
 )
 # Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
-GENERATED: Final = ("driver_branches", "gpu_profiles", "toolkit_wheels")
+GENERATED: Final = ("driver_branches", "driver_redist", "gpu_profiles", "toolkit_wheels")
 
 
 class Status(StrEnum):
@@ -224,7 +224,7 @@ def toolkits(facts: Facts) -> dict[CudaVersion, Fact[tuple[ComputeCapability, ..
 
 @derived
 def _branches(facts: Facts) -> dict[int, Fact[CudaVersion]]:
-    rows = facts.table("drivers")["branches"]
+    rows = (*facts.table("driver_redist"), *facts.table("drivers")["branches"])
     return {row["branch"]: _fact(cuda_version(row["cuda"]), row) for row in rows}
 
 

@@ -14,6 +14,7 @@ from rules.cuda.tables import (
     Lifecycle,
     Status,
     capability_of,
+    certain_branches,
     cuda_error,
     cuda_of_branch,
     forward_compatible,
@@ -370,6 +371,17 @@ def test_the_support_of_a_branch_by_hand_takes_precedence_over_a_generated_row()
     assert [Lifecycle("lts", "2029-09"), Lifecycle("production", None)] == [
         fact.value for branch in (620, 625) if (fact := lifecycle_of_branch(facts, branch))
     ]
+
+
+def test_a_generated_row_gives_a_newer_branch_its_cuda() -> None:
+    """A row by hand takes precedence."""
+    generated = [{"branch": branch, "cuda": "13.7", **VERIFIED} for branch in (620, 630)]
+    by_hand = [{"branch": branch, "cuda": "13.5", **VERIFIED} for branch in (620, 615)]
+    facts = Facts({"driver_redist": generated, "drivers": {"branches": by_hand}}.__getitem__)
+    cudas = [fact.value for branch in certain_branches(facts) if (fact := cuda_of_branch(facts, branch))]
+
+    assert [615, 620, 630] == certain_branches(facts)
+    assert [(13, 5), (13, 5), (13, 7)] == cudas
 
 
 def test_profiles_of_gpus_do_not_contradict_the_table_by_hand() -> None:

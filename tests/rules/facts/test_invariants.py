@@ -18,7 +18,9 @@ Tables = dict[str, Any]
 
 NAMES: Final = sorted(path.stem for path in Path(STORED).parent.glob("*.yaml"))
 TABLES: Final[Tables] = {name: read_table(name) for name in NAMES}
-TABLES["toolkits"] = [*TABLES["toolkits"], *TABLES["toolkit_wheels"]]  # one by hand, the other generated
+# With the generated rows of the same form.
+TABLES["toolkits"] += read_table("toolkit_wheels")
+TABLES["drivers"]["branches"] += read_table("driver_redist")
 # From this branch on, users ask until when a branch is supported; facts of older ones are hard to find.
 FIRST_WITH_LIFECYCLE: Final = 535
 KINDS: Final = {"lts", "production", "new-feature"}

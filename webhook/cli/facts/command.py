@@ -97,7 +97,7 @@ _HEADINGS: Final = {
 def _summary(bundle: FactBundle) -> dict[str, Any]:
     """Return what facts have, in numbers and newest versions."""
     tables = bundle.tables
-    branches = tables["drivers"]["branches"]
+    branches = (*tables["drivers"]["branches"], *tables["driver_redist"])
     toolkits = _versions((*tables["toolkits"], *tables["toolkit_wheels"]))
     return {
         "date": bundle.date,

@@ -19,6 +19,7 @@ from rules.cuda.tables import (
     BUILT_IN,
     Status,
     capability,
+    certain_branches,
     cuda_error,
     cuda_of_branch,
     toolkits,
@@ -137,7 +138,7 @@ def driver_table(policy: SharingPolicy) -> Table:
     """Return the table of all known driver branches, without checks of the GPU."""
     requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements()]
     columns = []
-    for branch in sorted(row["branch"] for row in BUILT_IN.table("drivers")["branches"]):
+    for branch in certain_branches(BUILT_IN):
         cuda = cuda_of_branch(BUILT_IN, branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
             capabilities = NodeCapabilities(cuda=cuda.value)

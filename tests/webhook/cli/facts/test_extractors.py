@@ -11,7 +11,13 @@ import pytest
 
 from rules.cuda.tables import GENERATED, read_table
 from tests.support.fact_sources import pypi_document, wheel, wheel_url
-from webhook.cli.facts.extractors import EXTRACTORS, driver_branches, gpu_profiles, toolkit_wheels
+from webhook.cli.facts.extractors import (
+    EXTRACTORS,
+    driver_branches,
+    driver_redist,
+    gpu_profiles,
+    toolkit_wheels,
+)
 from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
 
 SAMPLES = Path(__file__).parent / "samples"
@@ -44,6 +50,30 @@ def test_a_toolkit_has_the_capabilities_of_its_compiler() -> None:
     content = wheel("compute_100", "compute_90a", "lto_75", "compute_80", "sm_20", "lto_80", "lto_100f")
 
     assert [{"cuda": "13.5", "built_for": "7.5 8.0 10.0"}] == toolkit_wheels.rows("13.5.37", content)
+
+
+def test_a_driver_branch_has_the_cuda_of_its_newest_driver() -> None:
+    """As a text or a list; a major version alone is none."""
+    manifest = (SAMPLES / "redistrib_9620.70.06.json").read_bytes()
+    listed = manifest.replace(b'"13.5"', b'["12", "13.4", "13.10"]')
+    row = {"branch": 9620, "cuda": "13.5", "driver": "9620.70.06", "released": "2026-11-04"}
+
+    assert [row] == driver_redist.rows("9620.70.06", manifest)
+    assert [row | {"cuda": "13.10"}] == driver_redist.rows("9620.70.06", listed)
+    with pytest.raises(ValueError, match="no CUDA version"):
+        driver_redist.rows("9620.70.06", manifest.replace(b'"13.5"', b'["12", "13"]'))
+
+
+def test_the_manifest_of_the_newest_driver_of_each_branch_is_read() -> None:
+    """Of all that the folder lists, compared as versions."""
+    folder = "https://developer.download.nvidia.com/compute/nvidia-driver/redist/"
+    names = ("9580.95.05", "9580.126.09", "9620.70.06")
+    page = "".join(f"<a href='redistrib_{name}.json'>redistrib_{name}.json</a>" for name in names)
+
+    assert [
+        Document(version, f"{folder}redistrib_{version}.json", fixed=True)
+        for version in ("9580.126.09", "9620.70.06")
+    ] == driver_redist.find({folder: page.encode()}.__getitem__)
 
 
 def _pypi(releases: dict[str, Any], **changes: Any) -> dict[str, bytes]:

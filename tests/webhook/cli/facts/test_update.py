@@ -22,6 +22,7 @@ FACTS = ROOT / "rules/facts"
 SAMPLES = Path(__file__).parent / "samples"
 WHEELS = {"13.4.92": wheel("compute_80", "compute_90"), "13.5.37": wheel("compute_90", "compute_100")}
 PROFILES = "deployments/nvml-mock/helm/nvml-mock/profiles"
+REDIST = "https://developer.download.nvidia.com/compute/nvidia-driver/redist/"
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WHEEL = wheel_url("13.5.37").removeprefix("https://")
 
@@ -32,6 +33,8 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
     with fact_sources(tmp_path) as found:
         put_wheels(found, WHEELS)
         found.put(RELEASES, (SAMPLES / "releases.json").read_bytes())
+        found.put(REDIST, b"<a href='redistrib_9620.70.06.json'>")
+        found.put(f"{REDIST}redistrib_9620.70.06.json", (SAMPLES / "redistrib_9620.70.06.json").read_bytes())
         api = "https://api.github.com/repos/NVIDIA/k8s-test-infra"
         found.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
         found.put(f"{api}/contents/{PROFILES}", json.dumps([{"name": "x9000.yaml"}]).encode())
@@ -75,6 +78,7 @@ def test_generated_tables_and_the_lock_file_are_written_and_what_changed_is_said
         "driver_branches: branch 9580 added: newest 9580.126.09, released 2026-01-13, LTS",
         "driver_branches: branch 9590 added: newest 9590.48.01, released 2025-12-22, production",
         "driver_branches: branch 9595 added: newest 9595.45.04, released 2026-03-24, new-feature",
+        "driver_redist: branch 9620 added: CUDA 13.5, driver 9620.70.06, released 2026-11-04",
         "gpu_profiles: GPU X9000 80GB (SXM) added: compute capability 8.9, arch ada, segment datacenter",
         "toolkit_wheels: CUDA 13.4 added: built for 8.0 9.0",
         "toolkit_wheels: CUDA 13.5 added: built for 9.0 10.0",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from webhook.cli.facts.extractors import driver_branches, gpu_profiles, toolkit_wheels
+from webhook.cli.facts.extractors import driver_branches, driver_redist, gpu_profiles, toolkit_wheels
 from webhook.cli.facts.extractors.base import Extractor
 
 EXTRACTORS: Final[tuple[Extractor, ...]] = (
     driver_branches.EXTRACTOR,
+    driver_redist.EXTRACTOR,
     gpu_profiles.EXTRACTOR,
     toolkit_wheels.EXTRACTOR,
 )
