@@ -104,13 +104,6 @@ def test_a_rule_config_map_above_what_kubernetes_stores_is_denied_before_it_is_r
     assert 10 > loops(partial(decided, large))
 
 
-def test_the_message_is_in_chinese_too() -> None:
-    """In the language of the handler."""
-    message = decided(OVERSIZED["a list"]).denial.zh
-
-    assert "该 ConfigMap 的值超过 40,000 个" in message
-
-
 def test_managed_fields_are_not_counted() -> None:
     """The API server writes them, and they are not read."""
     fields: Sequence[Any] = [{"fieldsV1": {f"f:k{at}": {} for at in range(MOST_VALUES)}}]

@@ -272,15 +272,6 @@ def test_audit_shows_the_quotas_of_gpu_pods_that_are_used_up(tmp_path: Path) -> 
     assert {"quota": "team", "namespace": "ml", "resources": [GPUS], "message": message} == found
 
 
-def test_messages_of_quotas_are_available_in_chinese(tmp_path: Path) -> None:
-    """With the same facts."""
-    result = run(tmp_path, quota({GPUS: "4"}, {GPUS: "4"}), pod(), more=("--lang", "zh"))
-
-    assert (
-        f"    配额 ResourceQuota 'team'：命名空间 ml 的 {GPUS} 剩余 0（共 4），该 Pod 需要 1" in result.stdout
-    )
-
-
 def test_a_pod_is_decided_with_the_defaults_of_a_limit_range(tmp_path: Path) -> None:
     """As the server does: the API server sets them before it calls webhooks."""
     ranges = {
