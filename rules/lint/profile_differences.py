@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from rules.cuda.tables import Facts, capability_of, cuda_of_branch, gpu_model
+from rules.cuda.tables import Facts, capability_of, gpu_model, least_cuda
 from rules.model.rule import NodeProfile, RuleSet
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
@@ -118,17 +118,17 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
             stated=stated,
         )
         yield ("offers", "computeCapability"), Code.CONTRADICTION, message
-    driver = driver_of(capabilities)
-    of_driver = cuda_of_branch(capabilities.facts, driver.branch) if driver else None
-    if of_driver and of_driver.certain and capabilities.cuda and of_driver.value != capabilities.cuda:
-        stated = _dotted(capabilities.cuda)
-        message = Message(
-            'driver {driver} has CUDA {cuda}, not {stated}; write "{cuda}", or correct the driver',
-            driver=driver,
-            cuda=of_driver.value,
-            stated=stated,
-        )
-        yield ("offers", "cuda"), Code.CONTRADICTION, message
+    driver, cuda = driver_of(capabilities), capabilities.cuda
+    least = least_cuda(capabilities.facts, driver.branch) if driver else None
+    if driver is None or cuda is None or least is None or cuda == least.cuda:
+        return
+    facts = {"driver": driver, "cuda": least.cuda, "stated": _dotted(cuda)}
+    if least.by == driver.branch:
+        text = Message('driver {driver} has CUDA {cuda}, not {stated}; write "{cuda}", or correct the driver')
+        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**facts)
+    elif cuda < least.cuda:
+        text = Message("driver {driver} has at least CUDA {cuda}, not {stated}; correct the one or the other")
+        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**facts)
 
 
 def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[NodeProfile, Message]]:

@@ -39,7 +39,10 @@ def message(text: str, language: Language = Language.EN) -> str:
         (H100 | {"computeCapability": "8.0"}, ["contradiction profile offers.computeCapability"]),
         (H100 | {"product": "Prototype", "computeCapability": "8.0"}, []),
         (H100 | {"driver": "570.26"}, ["contradiction profile offers.cuda"]),
-        (H100 | {"driver": "9999"}, []),
+        (H100 | {"driver": "9999"}, ["contradiction profile offers.cuda"]),
+        (H100 | {"driver": "9999", "cuda": "13.5"}, []),
+        (H100 | {"driver": "9999", "cuda": "14.2"}, []),
+        (H100 | {"driver": "596"}, []),
     ],
 )
 def test_a_profile_that_contradicts_known_facts_is_reported(
@@ -47,6 +50,13 @@ def test_a_profile_that_contradicts_known_facts_is_reported(
 ) -> None:
     """By the tables of products and drivers; what these do not know contradicts nothing."""
     assert expected == warned(node_profile(**offers))
+
+
+def test_a_newer_driver_than_all_known_ones_has_at_least_the_cuda_of_the_newest() -> None:
+    """An older one contradicts it."""
+    assert "driver 9999 has at least CUDA 13.5, not 13.0; correct the one or the other" == message(
+        node_profile(**H100 | {"driver": "9999"})
+    )
 
 
 def test_the_messages_say_what_to_write() -> None:
