@@ -25,6 +25,7 @@ from rules.schema.config_map import (
     TYPE_LABEL,
     Loaded,
     Source,
+    excess,
 )
 from rules.schema.errors import (
     Code,
@@ -45,7 +46,6 @@ from rules.schema.image_catalog import ImageCatalogDocument
 from rules.schema.injection_rule import InjectionRuleDocument
 from rules.schema.node_profile import NodeProfileDocument
 from rules.schema.resource_rule import ResourceRuleData, build_resource_rule
-from rules.schema.size_limit import excess
 from rules.text.i18n import Message
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read

@@ -15,10 +15,9 @@ from rules.lint.rule_set_checks import rule_set_warnings
 from rules.model.decision import ALLOWED
 from rules.model.finding import Basis, Finding, audit_list, notice
 from rules.model.rule import Action, Rule, exclusive_key
-from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL, excess
 from rules.schema.fact_release import FACTS_TYPE
 from rules.schema.loader import also_used, claimed_path
-from rules.schema.size_limit import excess
 from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
 

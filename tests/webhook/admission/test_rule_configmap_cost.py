@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from rules import AdmissionRequest, Decision
-from rules.schema.size_limit import MOST_VALUES
+from rules.schema.config_map import MOST_VALUES
 from tests.support.cpu_time import loops
 from webhook.admission.rule_configmap import validate_rule
 
