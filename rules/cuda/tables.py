@@ -147,7 +147,7 @@ class Facts:
     Nodes and images carry their facts, so that a decision uses one release.
     """
 
-    __slots__ = ("_read", "_tables", "date", "values")
+    __slots__ = ("_read", "_tables", "values")
 
     def __init__(self, read_table: Callable[[str], Any]) -> None:
         """Create facts. read_table: the plain values of a table, by its name."""
@@ -160,6 +160,12 @@ class Facts:
         if name not in self._tables:
             self._tables[name] = self._read(name)
         return self._tables[name]
+
+    @property
+    def date(self) -> str:
+        """The last day on which rows were looked up: YYYY-MM-DD."""
+        date: str = self.table("lock")["date"]
+        return date
 
 
 def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:

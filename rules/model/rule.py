@@ -287,7 +287,6 @@ class Exemption(RuleMeta):
 class FactRelease(RuleMeta):
     """A release of facts, which replaces the built-in one."""
 
-    date: str  # YYYY-MM-DD
     digest: str  # SHA-256 of the bundle, which identifies the facts
     facts: Facts = field(compare=False, repr=False)
 

@@ -50,7 +50,8 @@ def build_release(builder: RuleBuilder, config_map: Mapping[str, Any]) -> FactRe
 def read_release(data: bytes, name: str, location: Location) -> FactRelease:
     """Return the release that is in a bundle, enabled. Raises FactBundleError."""
     bundle, digest = read_bundle(data, _built_in()), sha256(data).hexdigest()
-    return FactRelease(name, Text(""), True, location, bundle.date, digest, Facts(bundle.tables.__getitem__))
+    tables = {**bundle.tables, "lock": {**bundle.tables["lock"], "date": bundle.date}}
+    return FactRelease(name, Text(""), True, location, digest, Facts(tables.__getitem__))
 
 
 def _bundle(packed: Mapping[Any, Any], plain: Mapping[Any, Any]) -> bytes | None:

@@ -82,6 +82,7 @@ class AdmissionHandler:
         self.snapshot = Snapshot(policy, (inventory or Inventory()).with_facts(policy.facts))
         metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
+        metrics.facts_in_force(policy.facts.date)
         _log_expired(loaded)
         metrics.NODES.set(len(self.snapshot.inventory))
 
@@ -110,6 +111,7 @@ class AdmissionHandler:
         if policy.facts is not before.policy.facts:
             self.on_facts(policy.facts)
         metrics.rules_loaded(loaded, stale)
+        metrics.facts_in_force(policy.facts.date)
         _log_expired(loaded)
         self.on_rules()
 

@@ -6,14 +6,14 @@ Names follow https://prometheus.io/docs/practices/naming/.
 from __future__ import annotations
 
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, lru_cache, partial
+from time import time
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from rules import Loaded
 
 REGISTRY: Final = CollectorRegistry()
@@ -103,6 +103,10 @@ RULE_STALE: Final = _gauge(
     "1 for each rule whose last valid version is in force because the current one is invalid",
     ("rule",),
 )
+FACTS_AGE: Final = _gauge(
+    "gpugate_facts_age_seconds",
+    "Age of the facts about drivers, GPUs and images that are in force: since the day they were looked up",
+)
 NODES: Final = _gauge("gpugate_inventory_nodes", "Nodes in the inventory that pods are checked against")
 WATCH_HEARD: Final = _gauge(
     "gpugate_watch_heard_timestamp_seconds",
@@ -151,6 +155,12 @@ def rules_loaded(loaded: Loaded, stale: frozenset[str] = frozenset()) -> None:
     RULE_STALE.clear()
     for name in stale:
         RULE_STALE.labels(name).set(1)
+
+
+def facts_in_force(date: str) -> None:
+    """Report the age of facts from now on. date: YYYY-MM-DD, in UTC."""
+    looked_up = datetime.fromisoformat(date).replace(tzinfo=UTC).timestamp()
+    FACTS_AGE.set_function(lambda: max(time() - looked_up, 0.0))
 
 
 def certificate_seen(which: Literal["serving", "ca"], expires: datetime) -> None:
