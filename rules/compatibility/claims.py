@@ -91,7 +91,9 @@ def resources_of(claims: Iterable[PodClaim], known: KnownResources | None = None
     known = {} if known is None else known
     for claim in claims:
         if id(claim) not in known:
-            names = [each.device_class for request in claim.requests for each in request.alternatives]
+            names = [
+                alternative.device_class for request in claim.requests for alternative in request.alternatives
+            ]
             known[id(claim)] = claim, dict.fromkeys(IMPLICIT_PREFIX + name for name in names or [""])
         found |= known[id(claim)][1]
     return tuple(found)
@@ -121,7 +123,9 @@ def evaluate_claims(
         checked = allowance.checked.setdefault(use.required, {})
         judge = _Judge(use, evaluator, allowed, pod.spec, writer, checked)
         for claim in use.claims:
-            allowance.left -= 1 + kinds * sum(len(each.alternatives) for each in claim.requests)
+            allowance.left -= 1 + kinds * sum(
+                len(claim_request.alternatives) for claim_request in claim.requests
+            )
             if allowance.left < 0:
                 findings += judge.unknown(claim.name, TOO_MANY)
                 break
@@ -155,16 +159,22 @@ class _Judge(NamedTuple):
         found, unknown, failed = candidates(request, dra.classes, dra.devices)
         failing = [*self._failed(claim, failed)]
         judged = list(self._judged(found))
-        fit = [each for each in judged if each.level <= Level.UNSTABLE]
+        fit = [devices for devices in judged if devices.level <= Level.UNSTABLE]
         # Several alternatives may select the same devices.
-        unfit = list({each.kind: each for each in judged if each.level is Level.INCOMPATIBLE}.values())
-        doubtful = [each for each in judged if each.level is Level.UNKNOWN]
+        unfit = list(
+            {devices.kind: devices for devices in judged if devices.level is Level.INCOMPATIBLE}.values()
+        )
+        doubtful = [devices for devices in judged if devices.level is Level.UNKNOWN]
         if request.allocated and unfit:
             return self._denied(claim, request, unfit)
         if not unfit:
             if fit or (failing and not unknown and not doubtful):
                 return failing
-            reasons = [*unknown, *(reason for each in doubtful for reason in _reasons(each)), _NO_DEVICE]
+            reasons = [
+                *unknown,
+                *(reason for devices in doubtful for reason in _reasons(devices)),
+                _NO_DEVICE,
+            ]
             return [*self.unknown(claim, reasons[0]), *failing]
         if fit or doubtful or unknown or self._may_come(request):
             return [*self._partly(claim, unfit), *failing]
@@ -183,7 +193,7 @@ class _Judge(NamedTuple):
     def _may_be_gpu(self, request: ClaimRequest) -> bool:
         """Return whether a request may be given GPUs."""
         dra = self.evaluator.inventory.dra
-        classes = {each.device_class for each in request.alternatives}
+        classes = {alternative.device_class for alternative in request.alternatives}
         return not classes or any(
             name not in dra.classes.by_name or IMPLICIT_PREFIX + name in dra.gpu_resources for name in classes
         )
@@ -191,22 +201,22 @@ class _Judge(NamedTuple):
     def _judged(self, found: Iterable[Candidate]) -> Iterator[_Judged]:
         """Yield the candidates that are GPUs, on nodes that the pod can be on."""
         rule, requirements = self.use.required
-        for each in found:
-            facts = facts_of(each.kind)
+        for candidate in found:
+            facts = facts_of(candidate.kind)
             if facts is None:
                 continue
-            nodes, ready = self.evaluator.nodes_of(each.kind)
-            if each.nodes is not None and not nodes & self.allowed:
+            nodes, ready = self.evaluator.nodes_of(candidate.kind)
+            if candidate.nodes is not None and not nodes & self.allowed:
                 continue
-            if each.kind not in self.checked:
+            if candidate.kind not in self.checked:
                 devices = NodeDevices(facts=facts, mixed=True, alone=True)
                 gpu = devices.capabilities(NodeCapabilities(facts=self.evaluator.inventory.facts))
-                self.checked[each.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
-            gpu, checks = self.checked[each.kind]
+                self.checked[candidate.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
+            gpu, checks = self.checked[candidate.kind]
             pairs = ((self.use.required, checks),)
-            certain = each.certain and each.nodes is not None and bool(ready & self.allowed)
+            certain = candidate.certain and candidate.nodes is not None and bool(ready & self.allowed)
             yield _Judged(
-                each.kind,
+                candidate.kind,
                 NodeClassResult(gpu, nodes & self.allowed, level_of(checks), pairs),
                 certain,
             )
@@ -215,12 +225,12 @@ class _Judge(NamedTuple):
         """Return whether an autoscaler may add a node with devices for a request."""
         if self.evaluator.undeclared:
             return True
-        names = [IMPLICIT_PREFIX + each.device_class for each in request.alternatives]
+        names = [IMPLICIT_PREFIX + alternative.device_class for alternative in request.alternatives]
         pools = self.evaluator.prospects
         return any(
-            each.level is not Level.INCOMPATIBLE
+            prospect.level is not Level.INCOMPATIBLE
             for tolerated in (True, False)
-            for each in pools.results((self.use.required,), self.spec, names, tolerated=tolerated)
+            for prospect in pools.results((self.use.required,), self.spec, names, tolerated=tolerated)
         )
 
     def _failed(self, claim: str, failed: Iterable[FailedSelector]) -> Iterator[Finding]:
@@ -236,7 +246,7 @@ class _Judge(NamedTuple):
         """Return the notice that a claim may be given devices that are not compatible."""
         if self._action is Action.DRYRUN:
             return []
-        classes = [each.nodes for each in unfit]
+        classes = [devices.nodes for devices in unfit]
         return [self.writer.claim_too_wide(self.use.required.rule, claim, classes, self._selector(unfit))]
 
     def _denied(self, claim: str, request: ClaimRequest, unfit: Sequence[_Judged]) -> list[Finding]:
@@ -249,32 +259,37 @@ class _Judge(NamedTuple):
 
     def _selector(self, unfit: Sequence[_Judged]) -> str:
         """Return the shortest CEL expression that excludes the devices that do not run the container."""
-        driver = next((each.kind.driver for each in unfit), _DRIVER)
-        facts = [each.nodes.capabilities for each in unfit]
+        driver = next((devices.kind.driver for devices in unfit), _DRIVER)
+        facts = [devices.nodes.capabilities for devices in unfit]
         lines = []
         for fact, version in _minima(self.use.required.requirements):
             line = minimum_selector(driver, fact, version)
-            found = [each.cuda if fact == "cuda" else each.gpu_capability for each in facts]
-            if line and all(each is not None and each < version for each in found):
+            found = [
+                capabilities.cuda if fact == "cuda" else capabilities.gpu_capability for capabilities in facts
+            ]
+            if line and all(number is not None and number < version for number in found):
                 return line
             lines += [line] if line else []
         need = self.use.required.requirements.memory
         if need and (line := memory_selector(driver, shown(need.mib))):
-            if all(each.gpu_memory_mib is not None and each.gpu_memory_mib < need.mib for each in facts):
+            if all(
+                capabilities.gpu_memory_mib is not None and capabilities.gpu_memory_mib < need.mib
+                for capabilities in facts
+            ):
                 return line
             lines.append(line)
         return " && ".join(lines)
 
 
 def _reasons(judged: _Judged) -> list[Message]:
-    return [each.reason for each in judged.nodes.checks if each.level is Level.UNKNOWN]
+    return [check.reason for check in judged.nodes.checks if check.level is Level.UNKNOWN]
 
 
 def _minima(requirements: GpuRequirements) -> Iterator[tuple[str, tuple[int, ...]]]:
     """Yield each fact of a device that a container has a least version of."""
-    needed = [each.native for each in requirements.constraints if each.native]
+    needed = [constraint.native for constraint in requirements.constraints if constraint.native]
     needed += [requirements.cuda.version] if requirements.cuda else []
     if needed:
-        yield "cuda", max(tuple(each) for each in needed)
+        yield "cuda", max(tuple(version) for version in needed)
     if requirements.compute:
-        yield "computeCapability", max(tuple(each.minimum) for each in requirements.compute)
+        yield "computeCapability", max(tuple(least.minimum) for least in requirements.compute)

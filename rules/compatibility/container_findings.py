@@ -10,7 +10,7 @@ from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.gpu_memory import too_much_memory
 from rules.compatibility.checks.shared_gpu_count import too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
-from rules.compatibility.pod_request import quantity_of, requested_amounts, requested_resources
+from rules.compatibility.pod_demand import quantity_of, requested_amounts, requested_resources
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
 from rules.cuda.gpu_memory import requested_memory
@@ -65,15 +65,15 @@ def report_on_any_node(
 
 def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
     """Return how many of each resource a node must have; none if no rule counts them."""
-    if all(each.rule.sharing.checks.gpu_count is Level.COMPATIBLE for each in required):
+    if all(requirement.rule.sharing.checks.gpu_count is Level.COMPATIBLE for requirement in required):
         return ()
     return requested_amounts(pod, names)
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
     """Return whether only nodes that have enough are candidates: a dry run of this check has no effect."""
-    for each in required:
-        sharing = each.rule.sharing
+    for requirement in required:
+        sharing = requirement.rule.sharing
         if sharing.checks.gpu_count is not Level.COMPATIBLE and not sharing.trial:
             return True
     return False
@@ -91,22 +91,22 @@ def excess_findings(
     of a cloud's pools are known: another pool, without nodes now, may have larger ones.
     """
     in_pools = evaluator.inventory.in_managed_pools
-    rules = {each.rule: each for each in required}.values()
+    rules = {requirement.rule: requirement for requirement in required}.values()
     first: dict[str, Container] = {}
     for container in pod.users:
         for name in container.names:
             first.setdefault(name, container)
-    for found in excess:
-        container = first[found.resource]
-        own = quantity_of(container.request(found.resource))
-        field = "limits" if found.resource in container.limits else "requests"
-        path = container.resource_path(field, found.resource)
-        for each in rules:
-            denies = evaluator.without_node(each) in (each.rule.action, Action.DENY)
-            unknown = in_pools and each.rule.no_fitting_node is None
-            certain = found.certain and denies and not unknown
-            if result := too_many(each.rule.sharing, found, own, certain=certain):
-                yield container, each.rule, replace(result, path=path)
+    for excessive in excess:
+        container = first[excessive.resource]
+        own = quantity_of(container.request(excessive.resource))
+        field = "limits" if excessive.resource in container.limits else "requests"
+        path = container.resource_path(field, excessive.resource)
+        for requirement in rules:
+            denies = evaluator.without_node(requirement) in (requirement.rule.action, Action.DENY)
+            unknown = in_pools and requirement.rule.no_fitting_node is None
+            certain = excessive.certain and denies and not unknown
+            if result := too_many(requirement.rule.sharing, excessive, own, certain=certain):
+                yield container, requirement.rule, replace(result, path=path)
 
 
 def memory_findings(
@@ -127,7 +127,7 @@ def memory_findings(
             names = requested_resources(container)
             nodes = evaluator.offering(names) | evaluator.returning(names)
             classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
-            memory = [each.capabilities.gpu_memory_mib for each in classes]
+            memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
             if result := too_much_memory(required.rule.sharing, share, memory):
                 path = container.resource_path("limits", share.resource)
                 yield container, required.rule, replace(result, path=path)

@@ -19,8 +19,8 @@ from rules.compatibility.container_findings import (
     report_on_any_node,
     selects_nodes,
 )
-from rules.compatibility.node_evaluation import EvaluationRequest, NodeEvaluator, node_evaluator
-from rules.compatibility.pod_request import PodRequest, applies_to, requested_resources
+from rules.compatibility.node_evaluation import NodeEvaluator, NodeQuery, node_evaluator
+from rules.compatibility.pod_demand import PodDemand, applies_to, requested_resources
 from rules.compatibility.pool_affinity import (
     instance_types,
     no_pool_fits,
@@ -89,14 +89,14 @@ def evaluate(
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
     results: list[tuple[Container, CompatibilityRule, CheckResult]] = []
-    for container, each in required:
+    for container, requirement in required:
         names = inventory.dra.gpus_among(requested_resources(container))
-        if not applies_to(each.rule, names):
+        if not applies_to(requirement.rule, names):
             continue
-        of_container = check_container(each.rule.sharing, each.requirements, container, pod)
-        results += [(container, each.rule, result) for result in of_container]
-        if each.rule.sharing.cuda and not report_on_any_node(container, each, writer, findings):
-            containers.setdefault(each, []).append(container)
+        of_container = check_container(requirement.rule.sharing, requirement.requirements, container, pod)
+        results += [(container, requirement.rule, result) for result in of_container]
+        if requirement.rule.sharing.cuda and not report_on_any_node(container, requirement, writer, findings):
+            containers.setdefault(requirement, []).append(container)
             requests.append((container.name, names))
     evaluator = node_evaluator(inventory, prospects)
     knows_nodes = bool(containers and (inventory.everything or evaluator.prospects))
@@ -113,35 +113,35 @@ def evaluate(
     if not knows_nodes:
         return CompatibilityResult(tuple(findings))
     writer.containers = containers
-    request = PodRequest(containers, requests, pod, pod.spec, writer, comparisons, amounts)
-    result = _on_nodes(request, evaluator)
+    demand = PodDemand(containers, requests, pod, pod.spec, writer, comparisons, amounts)
+    result = _on_nodes(demand, evaluator)
     return result._replace(findings=(*findings, *result.findings)) if findings else result
 
 
-def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResult:
+def _on_nodes(demand: PodDemand, evaluator: NodeEvaluator) -> CompatibilityResult:
     """Return the result on the nodes of a cluster, and on those that may be added."""
-    required, spec, writer = tuple(asked.containers), asked.spec, asked.writer
-    nodes, returning = candidate_nodes(asked, evaluator)
+    required, spec, writer = tuple(demand.containers), demand.spec, demand.writer
+    nodes, returning = candidate_nodes(demand, evaluator)
     found: list[ProspectResult] = []
     if evaluator.prospects:
-        found = evaluator.prospects.results(required, spec, asked.resources, asked.amounts)
-    coming = [each for each in found if each.level <= Level.UNSTABLE]
-    request = EvaluationRequest(required, nodes, returning & ~nodes, len(coming) < len(found))
-    result = _of_tolerated(request, evaluator, spec) if nodes else NodeSetResult()
+        found = evaluator.prospects.results(required, spec, demand.resources, demand.amounts)
+    coming = [prospect for prospect in found if prospect.level <= Level.UNSTABLE]
+    query = NodeQuery(required, nodes, returning & ~nodes, len(coming) < len(found))
+    result = _of_tolerated(query, evaluator, spec) if nodes else NodeSetResult()
     if coming and (result.unmet or result.returning or result.untolerated or not nodes):
         requirement = of_pools(evaluator, required, coming, None if nodes else found)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     findings = writer.doubts(result.doubts) if result.doubts else []
     if result.untolerated:
-        findings = [*untolerated_nodes(asked, evaluator, request, result.untolerated), *findings]
+        findings = [*untolerated_nodes(demand, evaluator, query, result.untolerated), *findings]
     elif not nodes or result.returning:
-        findings += pending(asked, evaluator, request, result, found)
+        findings += pending(demand, evaluator, query, result, found)
     requirement = result.requirement
     possible, contradicted = unknown_pools(evaluator, required, found) if found else ([], [])
     if ways := coming or possible:
         requirement = requirement.or_else(terms_of(evaluator, required, ways))
     if not (nodes or returning):
-        requirement = of_unknown(evaluator, required, found) if found else _of_others(asked, evaluator)
+        requirement = of_unknown(evaluator, required, found) if found else _of_others(demand, evaluator)
     notes = result.notes
     if evaluator.autoscaled and requirement.clauses:
         types = instance_types(requirement)
@@ -152,60 +152,58 @@ def _on_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> CompatibilityResul
     fits = CompatibilityResult(tuple(findings), requirement, result.preference, notes)
     if not (nodes or returning):
         result = no_pool_fits(evaluator, required, found)
-    return _without_node(asked, evaluator, result, found, fits) if result.unmet else fits
+    return _without_node(demand, evaluator, result, found, fits) if result.unmet else fits
 
 
-def _of_others(asked: PodRequest, evaluator: NodeEvaluator) -> Requirement:
+def _of_others(demand: PodDemand, evaluator: NodeEvaluator) -> Requirement:
     """Return the labels that a node must have which the pod will select, as far as the others tell.
 
     None where an autoscaler may add nodes, which it would not do for labels that it does not know.
     """
     nodes = 0 if evaluator.autoscaled else evaluator.inventory.everything
-    for _, names in asked.requests:
+    for _, names in demand.requests:
         nodes &= evaluator.offering(names)
-    if asked.amounts:
-        nodes &= evaluator.having(asked.amounts)[0]
+    if demand.amounts:
+        nodes &= evaluator.having(demand.amounts)[0]
     if not nodes:
         return Requirement()
-    return evaluator.evaluate(EvaluationRequest(tuple(asked.containers), nodes)).requirement
+    return evaluator.evaluate(NodeQuery(tuple(demand.containers), nodes)).requirement
 
 
-def candidate_nodes(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[int, int]:
+def candidate_nodes(demand: PodDemand, evaluator: NodeEvaluator) -> tuple[int, int]:
     """Return the nodes that a pod may be scheduled on, and those on which it may be later, as bit sets."""
-    nodes = returning = candidates(evaluator.inventory, asked.spec)
-    for _, names in asked.requests:
+    nodes = returning = candidates(evaluator.inventory, demand.spec)
+    for _, names in demand.requests:
         offering = evaluator.offering(names)
         nodes &= offering
         returning &= offering | evaluator.returning(names)
-    if asked.spec.get("nodeName"):  # it is there already, whatever state the node is in
+    if demand.spec.get("nodeName"):  # it is there already, whatever state the node is in
         return returning, returning
-    if asked.amounts:
-        now, later = evaluator.having(asked.amounts)
+    if demand.amounts:
+        now, later = evaluator.having(demand.amounts)
         return nodes & now, returning & later
     return nodes, returning
 
 
-def _of_tolerated(
-    request: EvaluationRequest, evaluator: NodeEvaluator, spec: Mapping[str, Any]
-) -> NodeSetResult:
+def _of_tolerated(query: NodeQuery, evaluator: NodeEvaluator, spec: Mapping[str, Any]) -> NodeSetResult:
     """Return the result on the nodes that a pod tolerates; if none of them is compatible, on all."""
-    tolerated = request.nodes
+    tolerated = query.nodes
     if evaluator.tainted and not spec.get("nodeName"):
         tolerated &= evaluator.tolerated(spec.get("tolerations"))
-    if tolerated == request.nodes:
-        return evaluator.evaluate(request)
+    if tolerated == query.nodes:
+        return evaluator.evaluate(query)
     if tolerated:
-        result = evaluator.evaluate(request._replace(nodes=tolerated))
+        result = evaluator.evaluate(query._replace(nodes=tolerated))
         if not (result.unmet or result.returning):
             return result
-    result = evaluator.evaluate(request)
+    result = evaluator.evaluate(query)
     if result.unmet or result.returning:
         return result
-    return result._replace(untolerated=request.nodes & ~tolerated)
+    return result._replace(untolerated=query.nodes & ~tolerated)
 
 
 def _without_node(
-    asked: PodRequest,
+    demand: PodDemand,
     evaluator: NodeEvaluator,
     result: NodeSetResult,
     found: Sequence[ProspectResult],
@@ -215,46 +213,46 @@ def _without_node(
 
     other: the result of stricter rules, which some node satisfies.
     """
-    required, unmet, writer = tuple(asked.containers), result.unmet, asked.writer
+    required, unmet, writer = tuple(demand.containers), result.unmet, demand.writer
     if unmet is None:
         return other
-    if asked.spec.get("nodeName"):  # no autoscaler moves it
+    if demand.spec.get("nodeName"):  # no autoscaler moves it
         result = result._replace(action=unmet.rule.without_node(undeclared=False))
-        writer.node = str(asked.spec["nodeName"])
-    if any(each.level is Level.UNKNOWN for each in found):
+        writer.node = str(demand.spec["nodeName"])
+    if any(prospect.level is Level.UNKNOWN for prospect in found):
         findings = [writer.may_come(unmet.rule, found)] if result.action is not Action.DRYRUN else []
         requirement = other.requirement
         if not requirement.clauses:
             requirement = of_unknown(evaluator, required, found)
         return other._replace(findings=(*findings, *other.findings), requirement=requirement)
     tainted = evaluator.prospects.results(
-        required, asked.spec, asked.resources, asked.amounts, tolerated=False
+        required, demand.spec, demand.resources, demand.amounts, tolerated=False
     )
-    if fitting := [each for each in tainted if each.level is not Level.INCOMPATIBLE]:
-        untolerated = untolerated_pools(asked, evaluator, fitting)
+    if fitting := [prospect for prospect in tainted if prospect.level is not Level.INCOMPATIBLE]:
+        untolerated = untolerated_pools(demand, evaluator, fitting)
         return other._replace(findings=(*untolerated, *other.findings))
-    container = asked.containers[unmet][0].path
-    excluded = _excluded(asked, evaluator, result.elsewhere)
+    container = demand.containers[unmet][0].path
+    excluded = _excluded(demand, evaluator, result.elsewhere)
     violation = writer.none_fits(unmet.rule, result, found, excluded)
     violation = violation._replace(path=field_path((*container, "image")), container=container)
     return other._replace(findings=(*other.findings, violation))
 
 
 def _excluded(
-    asked: PodRequest, evaluator: NodeEvaluator, elsewhere: Sequence[NodeClassResult]
+    demand: PodDemand, evaluator: NodeEvaluator, elsewhere: Sequence[NodeClassResult]
 ) -> list[Message]:
     """Return the reasons why compatible nodes are no candidates."""
     if not elsewhere:
         return []
     compatible, offering = 0, evaluator.inventory.everything
-    for each in elsewhere:
-        compatible |= each.members
-    for _, names in asked.requests:
+    for node_class in elsewhere:
+        compatible |= node_class.members
+    for _, names in demand.requests:
         offering &= evaluator.offering(names)
-    if asked.amounts:
-        offering &= evaluator.having(asked.amounts)[0]
-    parts = excluding(evaluator.inventory, asked.spec, compatible & offering)
-    return asked.writer.excluded(elsewhere, offering, parts)
+    if demand.amounts:
+        offering &= evaluator.having(demand.amounts)[0]
+    parts = excluding(evaluator.inventory, demand.spec, compatible & offering)
+    return demand.writer.excluded(elsewhere, offering, parts)
 
 
 def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None = None) -> bool:
@@ -304,10 +302,10 @@ def fitting_nodes(
     """
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
-    for container, each in required:
+    for container, requirement in required:
         names = inventory.dra.gpus_among(requested_resources(container))
-        if each.rule.action is not Action.DRYRUN and applies_to(each.rule, names):
-            containers.setdefault(each, []).append(container)
+        if requirement.rule.action is not Action.DRYRUN and applies_to(requirement.rule, names):
+            containers.setdefault(requirement, []).append(container)
             requests.append((container.name, names))
     if not containers:
         return None
@@ -316,15 +314,15 @@ def fitting_nodes(
     if evaluator.excess(amounts) or not selects_nodes(containers):
         amounts = ()
     spec = pod.spec
-    asked = PodRequest(containers, requests, pod, spec, MessageWriter(), Comparisons(), amounts)
-    now, later = candidate_nodes(asked, evaluator)
+    demand = PodDemand(containers, requests, pod, spec, MessageWriter(), Comparisons(), amounts)
+    now, later = candidate_nodes(demand, evaluator)
     candidates = now | later
     if not spec.get("nodeName"):
         candidates &= evaluator.tolerated(spec.get("tolerations"))
     compatible = unknown = 0
-    for one in evaluator.class_results(tuple(containers), candidates):
-        compatible |= one.members if one.level <= Level.UNSTABLE else 0
-        unknown |= one.members if one.level is Level.UNKNOWN else 0
-    coming = evaluator.prospects.results(tuple(containers), spec, asked.resources, amounts)
-    pools = frozenset(one.pool.name for one in coming if one.level <= Level.UNSTABLE)
+    for node_class in evaluator.class_results(tuple(containers), candidates):
+        compatible |= node_class.members if node_class.level <= Level.UNSTABLE else 0
+        unknown |= node_class.members if node_class.level is Level.UNKNOWN else 0
+    coming = evaluator.prospects.results(tuple(containers), spec, demand.resources, amounts)
+    pools = frozenset(prospect.pool.name for prospect in coming if prospect.level <= Level.UNSTABLE)
     return FittingNodes(candidates, compatible, unknown, pools)

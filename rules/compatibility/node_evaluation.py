@@ -56,7 +56,7 @@ COMPARED: Final = 2
 _SIMILAR: Final = 0.8
 
 
-class EvaluationRequest(NamedTuple):
+class NodeQuery(NamedTuple):
     """The distinct rule requirements of one pod, at least one, and the bit set of its candidate nodes.
 
     returning: candidates that may offer the resources again. keep_out: some node that may be added is not
@@ -85,7 +85,7 @@ class PoolTerms(NamedTuple):
 class NodeEvaluator:
     """Evaluates requirements on the nodes of one inventory.
 
-    evaluate: the result for an EvaluationRequest. offering: the nodes that offer all resources of a tuple, as
+    evaluate: the result for an NodeQuery. offering: the nodes that offer all resources of a tuple, as
     a bit set; returning: those that do not, but may offer them again. having: the nodes that have Amounts,
     and those that may have them again. excess: of Amounts, those that no node has. similar: for a tuple of
     names that no node offers, a similar one that some do, or nothing. tainted: the nodes with taints that
@@ -183,50 +183,54 @@ class NodeEvaluator:
             return self.inventory.everything
         written = tolerations if isinstance(tolerations, list) else []
         texts = (
-            [pair for pair in each.items() if isinstance(pair[1], str)]
-            for each in written
-            if isinstance(each, dict)
+            [pair for pair in toleration.items() if isinstance(pair[1], str)]
+            for toleration in written
+            if isinstance(toleration, dict)
         )
-        return self._tolerated(tuple([tuple(each) for each in texts]))
+        return self._tolerated(tuple([tuple(pairs) for pairs in texts]))
 
     def _find_tolerated(self, key: tuple[tuple[tuple[str, str], ...], ...]) -> int:
-        return self.inventory.tolerated([dict(each) for each in key])
+        return self.inventory.tolerated([dict(pairs) for pairs in key])
 
     def _similar(self, names: tuple[str, ...]) -> str:
         offered = sorted(self.inventory.resources)
         similar = (get_close_matches(name, offered, 1, _SIMILAR) for name in names)
-        return next((found for found, *_ in filter(None, similar)), "")
+        return next((name for name, *_ in filter(None, similar)), "")
 
-    def _evaluate(self, request: EvaluationRequest) -> NodeSetResult:
+    def _evaluate(self, query: NodeQuery) -> NodeSetResult:
         """Return the result on a set of nodes, evaluated for the strictest rules first."""
         result = NodeSetResult()
         considered: list[RuleRequirement] = []
         for action in Action:  # the strictest comes first
-            added = [each for each in request.required if self.without_node(each) is action]
+            added = [
+                requirement for requirement in query.required if self.without_node(requirement) is action
+            ]
             if not added:
                 continue
             considered += added
-            classes = self.class_results(considered, request.nodes)
-            if all(each.level is Level.INCOMPATIBLE for each in classes):
-                returning = self._returning_results(considered, request.returning)
-                if any(each.level is not Level.INCOMPATIBLE for each in returning):
+            classes = self.class_results(considered, query.nodes)
+            if all(node_class.level is Level.INCOMPATIBLE for node_class in classes):
+                returning = self._returning_results(considered, query.returning)
+                if any(node_class.level is not Level.INCOMPATIBLE for node_class in returning):
                     return result._replace(returning=tuple(returning))
-                others = self.class_results(considered, self.inventory.everything & ~request.nodes)
-                elsewhere = tuple(each for each in others if each.level <= Level.UNSTABLE)
+                others = self.class_results(considered, self.inventory.everything & ~query.nodes)
+                elsewhere = tuple(node_class for node_class in others if node_class.level <= Level.UNSTABLE)
                 required = next(
-                    each for each in unmet_requirements(classes) if self.without_node(each) is action
+                    requirement
+                    for requirement in unmet_requirements(classes)
+                    if self.without_node(requirement) is action
                 )
                 return result._replace(
                     unmet=required, action=action, classes=tuple(classes), elsewhere=elsewhere
                 )
             if action is not Action.DRYRUN:
-                unfit = self.autoscaled and self._some_unfit(considered, request.returning)
-                result = self._fitting(considered, classes, keep_out=request.keep_out or unfit)
+                unfit = self.autoscaled and self._some_unfit(considered, query.returning)
+                result = self._fitting(considered, classes, keep_out=query.keep_out or unfit)
         return result
 
     def _some_unfit(self, required: Sequence[RuleRequirement], nodes: int) -> bool:
         """Return whether one of these nodes is not compatible, as far as its labels tell."""
-        return any(each.level > Level.UNSTABLE for each in self.class_results(required, nodes))
+        return any(node_class.level > Level.UNSTABLE for node_class in self.class_results(required, nodes))
 
     def _find_terms(self, required: tuple[RuleRequirement, ...]) -> PoolTerms:
         """Return what all pools are for requirements.
@@ -235,13 +239,19 @@ class NodeEvaluator:
         them by now than its pool declares, and the autoscaler would then add one node after the other.
         """
         classes = self.class_results(required, self.inventory.everything)
-        unfit = sum(each.members for each in classes if each.level > Level.UNSTABLE)
-        incompatible = sum(each.members for each in classes if each.level is Level.INCOMPATIBLE)
+        unfit = sum(node_class.members for node_class in classes if node_class.level > Level.UNSTABLE)
+        incompatible = sum(
+            node_class.members for node_class in classes if node_class.level is Level.INCOMPATIBLE
+        )
         unfit_pools = self.prospects.unfit(required)
         incompatible_pools = {id(pool) for pool in self.prospects.incompatible(required)}
         terms, contradicted, members = {}, set(), 0
         for pool in self.prospects.pools:
-            read = {key for each in required for key in each.rule.sharing.labels.among(dict(pool.labels))}
+            read = {
+                key
+                for requirement in required
+                for key in requirement.rule.sharing.labels.among(dict(pool.labels))
+            }
             short = at_creation(pool, without=read)
             others = admitted(self.inventory, (short,)) & unfit or self.prospects.having(short) & unfit_pools
             terms[id(pool)] = at_creation(pool) if not short or others else short
@@ -259,31 +269,36 @@ class NodeEvaluator:
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
         found = []
-        for labels in dict.fromkeys(each.rule.sharing.labels for each in required):
-            of_labels = [each for each in required if each.rule.sharing.labels == labels]
-            for each in self.inventory.classes(nodes, labels) if nodes else ():
-                gpu = replace(each.capabilities, cuda=None, driver=None, device_mode=None, mig_devices=False)
-                results = [check_on_node(one.rule.sharing, one.requirements, gpu) for one in of_labels]
+        for labels in dict.fromkeys(requirement.rule.sharing.labels for requirement in required):
+            of_labels = [requirement for requirement in required if requirement.rule.sharing.labels == labels]
+            for node_class in self.inventory.classes(nodes, labels) if nodes else ():
+                gpu = replace(
+                    node_class.capabilities, cuda=None, driver=None, device_mode=None, mig_devices=False
+                )
+                results = [
+                    check_on_node(requirement.rule.sharing, requirement.requirements, gpu)
+                    for requirement in of_labels
+                ]
                 pairs = tuple(zip(of_labels, results, strict=True))
                 worst = max(map(level_of, results))
-                found.append(NodeClassResult(each.capabilities, each.members, worst, pairs))
+                found.append(NodeClassResult(node_class.capabilities, node_class.members, worst, pairs))
         return found
 
     def _fitting(
         self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult], *, keep_out: bool
     ) -> NodeSetResult:
-        """Return the result if some class of nodes is not incompatible. keep_out: as in EvaluationRequest."""
-        best = min([each.level for each in classes])
+        """Return the result if some class of nodes is not incompatible. keep_out: as in NodeQuery."""
+        best = min([node_class.level for node_class in classes])
         doubts = tuple(classes) if best is not Level.COMPATIBLE else ()
         notes = _notes(classes) if best is Level.COMPATIBLE else ()
-        denying = [each for each in required if each.rule.action is Action.DENY]
+        denying = [requirement for requirement in required if requirement.rule.action is Action.DENY]
         if not denying:  # a rule that only warns leaves the pod as it is
             return NodeSetResult(doubts=doubts, notes=notes)
         some = len(denying) < len(required)
-        levels = [each.level_under(Action.DENY) if some else each.level for each in classes]
+        levels = [node_class.level_under(Action.DENY) if some else node_class.level for node_class in classes]
         preference = None
         if Level.COMPATIBLE in levels and Level.UNSTABLE in levels:
-            requirements = (each.requirements for each in denying)
+            requirements = (requirement.requirements for requirement in denying)
             preference = stable(denying[0].rule.sharing, requirements, self.inventory)
         labels = self._required_labels(denying, classes, levels, keep_out=keep_out)
         return NodeSetResult(doubts=doubts, requirement=labels, preference=preference, notes=notes)
@@ -306,14 +321,14 @@ class NodeEvaluator:
             return Requirement()
         worst = Level.UNKNOWN if or_unknown else Level.UNSTABLE
         left = 0
-        for each, level in zip(classes, levels, strict=True):
-            left |= each.members if level <= worst else 0
+        for node_class, level in zip(classes, levels, strict=True):
+            left |= node_class.members if level <= worst else 0
         # Clauses for unknown nodes admit those without labels, as these are at present.
         without_labels = self.inventory.former_drivers if or_unknown else 0
         clauses = []
         # The newest version first: the clauses that it implies are left out.
-        for one in sorted(required, key=_newest, reverse=True):
-            for clause, nodes in self._clauses((one.rule.sharing, one.requirements, or_unknown)):
+        for of_rule in sorted(required, key=_newest, reverse=True):
+            for clause, nodes in self._clauses((of_rule.rule.sharing, of_rule.requirements, or_unknown)):
                 # A clause in labels that none of the best nodes has would leave the pod no node.
                 if fitting := left & (nodes | without_labels):
                     clauses.append(clause)
@@ -321,9 +336,9 @@ class NodeEvaluator:
         requirement = Requirement(tuple(clauses))
         if self.inventory.reporting_devices:
             fit = unfit = 0
-            for each, level in zip(classes, levels, strict=True):
-                fit |= each.members if level <= worst else 0
-                unfit |= each.members if level > worst else 0
+            for node_class, level in zip(classes, levels, strict=True):
+                fit |= node_class.members if level <= worst else 0
+                unfit |= node_class.members if level > worst else 0
             requirement = with_devices(requirement, fit, unfit, self.inventory)
         return self._open_to_new_nodes(requirement, required)
 
@@ -334,14 +349,14 @@ class NodeEvaluator:
 
         Autoscalers know the type of a node that does not exist yet, but not its other labels.
         """
-        settings = {each.rule.new_nodes for each in required}
+        settings = {of_rule.rule.new_nodes for of_rule in required}
         by_type = NewNodes.BY_INSTANCE_TYPE in settings or self.autoscaled
         if not requirement.clauses or not by_type or NewNodes.NONE in settings:
             return requirement
         fit = unfit = 0
-        for each in self.class_results(required, self.inventory.everything):
-            fit |= each.members if each.level <= Level.UNSTABLE else 0
-            unfit |= each.members if each.level is Level.INCOMPATIBLE else 0
+        for node_class in self.class_results(required, self.inventory.everything):
+            fit |= node_class.members if node_class.level <= Level.UNSTABLE else 0
+            unfit |= node_class.members if node_class.level is Level.INCOMPATIBLE else 0
         pools = self.prospects.incompatible(tuple(required))
         excluded = {value for pool in pools for key, value in pool.labels if key == INSTANCE_TYPE}
         if NewNodes.BY_INSTANCE_TYPE not in settings and self.prospects:
@@ -363,7 +378,7 @@ class NodeEvaluator:
         groups = _by_labels(required)
         classes = self._split(_ALL._replace(members=nodes), groups[0])
         for group in groups[1:]:
-            classes = [each for one in classes for each in self._split(one, group)]
+            classes = [part for node_class in classes for part in self._split(node_class, group)]
         return classes
 
     def _split(self, whole: NodeClassResult, required: Sequence[RuleRequirement]) -> list[NodeClassResult]:
@@ -417,11 +432,13 @@ class NodeEvaluator:
 
 def _notes(classes: Sequence[NodeClassResult]) -> tuple[Message, ...]:
     """Return why the containers run on the compatible classes; nothing if that is plain on one of them."""
-    compatible = (each for each in classes if each.level is Level.COMPATIBLE)
-    reasons = [[check.reason for _, checks in each.results for check in checks] for each in compatible]
+    compatible = (node_class for node_class in classes if node_class.level is Level.COMPATIBLE)
+    reasons = [
+        [check.reason for _, checks in node_class.results for check in checks] for node_class in compatible
+    ]
     if not all(reasons):
         return ()
-    return tuple(dict.fromkeys(reason for found in reasons for reason in found))
+    return tuple(dict.fromkeys(reason for of_class in reasons for reason in of_class))
 
 
 def _is_short(
@@ -431,7 +448,7 @@ def _is_short(
 
 
 def _is_short_sum(required: tuple[RuleRequirement, ...]) -> bool:
-    return sum(each.requirements.length for each in required) <= _LONGEST
+    return sum(requirement.requirements.length for requirement in required) <= _LONGEST
 
 
 def _are_short(names: tuple[str, ...]) -> bool:
@@ -442,10 +459,10 @@ def _are_short_amounts(amounts: Amounts) -> bool:
     return sum(len(name) for name, _ in amounts) <= _LONGEST_NAMES
 
 
-def _are_few(request: EvaluationRequest) -> bool:
+def _are_few(query: NodeQuery) -> bool:
     return (
-        len(request.required) <= _MOST
-        and sum(each.requirements.length for each in request.required) <= _LONGEST
+        len(query.required) <= _MOST
+        and sum(requirement.requirements.length for requirement in query.required) <= _LONGEST
     )
 
 

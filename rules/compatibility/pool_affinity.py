@@ -24,7 +24,7 @@ def of_pools(
 
     Nothing is required either if none of them has labels, or if no rule denies.
     """
-    denies = any(each.rule.action is Action.DENY for each in required)
+    denies = any(requirement.rule.action is Action.DENY for requirement in required)
     if (found is not None and len(chosen) == len(found)) or not denies:
         return Requirement()
     terms = terms_of(evaluator, required, chosen)
@@ -36,18 +36,18 @@ def terms_of(
 ) -> Clause:
     """Return a term for each pool, in labels that its nodes have when they are created."""
     terms = evaluator.pool_terms(required).of
-    return tuple(dict.fromkeys(term for each in chosen if (term := terms[id(each.pool)])))
+    return tuple(dict.fromkeys(term for prospect in chosen if (term := terms[id(prospect.pool)])))
 
 
 def unknown_pools(
     evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
 ) -> tuple[list[ProspectResult], list[ProspectResult]]:
     """Return the pools that may fit: those of which no present node is incompatible, and the others."""
-    unknown = [each for each in found if each.level is Level.UNKNOWN]
+    unknown = [prospect for prospect in found if prospect.level is Level.UNKNOWN]
     contradicted = evaluator.pool_terms(required).contradicted if unknown else ()
     return (
-        [each for each in unknown if id(each.pool) not in contradicted],
-        [each for each in unknown if id(each.pool) in contradicted],
+        [prospect for prospect in unknown if id(prospect.pool) not in contradicted],
+        [prospect for prospect in unknown if id(prospect.pool) in contradicted],
     )
 
 
@@ -55,7 +55,7 @@ def of_unknown(
     evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
 ) -> Requirement:
     """Return the requirement that a new node is of a pool that may fit, if others certainly do not."""
-    unknown = [each for each in found if each.level is Level.UNKNOWN]
+    unknown = [prospect for prospect in found if prospect.level is Level.UNKNOWN]
     if not unknown or evaluator.undeclared:
         return Requirement()
     return of_pools(evaluator, required, unknown, found)
@@ -65,14 +65,16 @@ def no_pool_fits(
     evaluator: NodeEvaluator, required: Sequence[RuleRequirement], found: Sequence[ProspectResult]
 ) -> NodeSetResult:
     """Return the result on the nodes that may be added, if none of them is compatible; else an empty one."""
-    classes = tuple(each.nodes for each in found)
-    if not classes or any(each.level is not Level.INCOMPATIBLE for each in classes):
+    classes = tuple(prospect.nodes for prospect in found)
+    if not classes or any(node_class.level is not Level.INCOMPATIBLE for node_class in classes):
         return NodeSetResult()
-    strictest = min(required, key=lambda each: list(Action).index(evaluator.without_node(each)))
+    strictest = min(required, key=lambda requirement: list(Action).index(evaluator.without_node(requirement)))
     return NodeSetResult(strictest, evaluator.without_node(strictest), classes)
 
 
 def instance_types(requirement: Requirement) -> list[str]:
     """Return the instance types that are enough for a node."""
     terms = (term for clause in requirement.clauses for term in clause if len(term) == 1)
-    return [value for (each,) in terms if each.key == INSTANCE_TYPE for value in each.values]
+    return [
+        value for (expression,) in terms if expression.key == INSTANCE_TYPE for value in expression.values
+    ]

@@ -41,11 +41,11 @@ class Prospects:
     """
 
     def __init__(self, pools: Iterable[NodePool] = ()) -> None:
-        self.pools = tuple(each for each in pools if each.can_scale)
+        self.pools = tuple(pool for pool in pools if pool.can_scale)
         # The name of a node is its position, which no nodeName can be.
-        self._nodes = Inventory().with_node([_node(f"//{at}", each) for at, each in enumerate(self.pools)])
-        self.of_any_amount = sum(1 << at for at, each in enumerate(self.pools) if each.resources is None)
-        self._opened = [(1 << at, each.open) for at, each in enumerate(self.pools) if each.open]
+        self._nodes = Inventory().with_node([_node(f"//{at}", pool) for at, pool in enumerate(self.pools)])
+        self.of_any_amount = sum(1 << at for at, pool in enumerate(self.pools) if pool.resources is None)
+        self._opened = [(1 << at, pool.open) for at, pool in enumerate(self.pools) if pool.open]
         self._results = bounded_cache(self._evaluate, _REMEMBERED, _is_short)
 
     def __bool__(self) -> bool:
@@ -73,17 +73,17 @@ class Prospects:
         offering = [
             found for name in names if (found := self._nodes.nodes_offering(name) | self.of_any_amount)
         ]
-        for found in offering:
-            nodes &= found
+        for offered in offering:
+            nodes &= offered
         for name, amount in amounts:
             nodes &= self.having_amount(name, amount)
         if not (offering and nodes):
             return []
         tolerations = spec.get("tolerations")
         return [
-            each
-            for at, each in enumerate(self._results(required))
-            if nodes >> at & 1 and tolerates(tolerations, each.pool.taints) is tolerated
+            prospect
+            for at, prospect in enumerate(self._results(required))
+            if nodes >> at & 1 and tolerates(tolerations, prospect.pool.taints) is tolerated
         ]
 
     def having_amount(self, resource: str, amount: int) -> int:
@@ -101,14 +101,14 @@ class Prospects:
 
     def incompatible(self, required: tuple[RuleRequirement, ...]) -> Iterator[NodePool]:
         """Yield the pools whose nodes are not compatible, whether or not they can take a pod."""
-        for each in self._results(required) if self.pools else ():
-            if each.level is Level.INCOMPATIBLE:
-                yield each.pool
+        for prospect in self._results(required) if self.pools else ():
+            if prospect.level is Level.INCOMPATIBLE:
+                yield prospect.pool
 
     def unfit(self, required: tuple[RuleRequirement, ...]) -> int:
         """Return the pools, as a bit set, whose nodes are not compatible, or may not be."""
         found = enumerate(self._results(required) if self.pools else ())
-        return sum(1 << at for at, each in found if each.level > Level.UNSTABLE)
+        return sum(1 << at for at, prospect in found if prospect.level > Level.UNSTABLE)
 
     def having(self, term: Term) -> int:
         """Return the pools, as a bit set, whose nodes have the labels of a term when they are created."""
@@ -118,7 +118,10 @@ class Prospects:
         found = []
         for pool in self.pools:
             gpu = pool.capabilities
-            checks = [check_on_node(each.rule.sharing, each.requirements, gpu) for each in required]
+            checks = [
+                check_on_node(requirement.rule.sharing, requirement.requirements, gpu)
+                for requirement in required
+            ]
             worst = max(map(level_of, checks))
             pairs = tuple(zip(required, checks, strict=True))
             found.append(ProspectResult(pool, NodeClassResult(gpu, 0, worst, pairs)))
@@ -136,8 +139,8 @@ class Prospects:
         admitted = 0
         for term in map(parse_term, raw if isinstance(raw, list | tuple) else ()):
             matched = nodes if term is not None else 0
-            for each in term or ():
-                matched &= matched_by(self._nodes, each) | self._open(each.key)
+            for expression in term or ():
+                matched &= matched_by(self._nodes, expression) | self._open(expression.key)
             admitted |= matched
         return admitted
 
@@ -150,7 +153,7 @@ class Prospects:
 
 
 def _is_short(required: Sequence[RuleRequirement]) -> bool:
-    return sum(each.requirements.length for each in required) <= _LONGEST
+    return sum(requirement.requirements.length for requirement in required) <= _LONGEST
 
 
 NO_PROSPECTS: Final = Prospects()

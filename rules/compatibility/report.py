@@ -186,17 +186,17 @@ class MessageWriter:
 
     def doubts(self, classes: Sequence[NodeClassResult]) -> list[Finding]:
         """Return a notice for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
-        level = min(each.level for each in classes)
-        found = _results_of([each for each in classes if each.level is level], level)
+        level = min(node_class.level for node_class in classes)
+        found = _results_of([node_class for node_class in classes if node_class.level is level], level)
         nodes: dict[tuple[RuleRequirement, Message, Message], list[NodeClassResult]] = {}
-        for each, pairs in found:
+        for node_class, pairs in found:
             for required, result in pairs:
                 if not result.warns:
                     continue
                 key = required, result.summary, result.remedy
                 members = nodes.setdefault(key, [])
-                if not members or members[-1] is not each:
-                    members.append(each)
+                if not members or members[-1] is not node_class:
+                    members.append(node_class)
         notices = []
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
@@ -209,7 +209,7 @@ class MessageWriter:
 
     def returning(self, rule: CompatibilityRule, classes: Sequence[NodeClassResult]) -> Finding:
         """Return the notice that only nodes that are not ready may be compatible."""
-        may = [each for each in classes if each.level is not Level.INCOMPATIBLE]
+        may = [node_class for node_class in classes if node_class.level is not Level.INCOMPATIBLE]
         containers = self._named([required for required, _ in may[0].results])
         cause, nodes = _RETURNING, self._joined(self._kinds(may))
         reason = _ON_NODES.having(containers=containers, cause=cause, nodes=nodes)
@@ -268,9 +268,12 @@ class MessageWriter:
 
     def may_come(self, rule: CompatibilityRule, prospects: Sequence[ProspectResult]) -> Finding:
         """Return the notice that no node is compatible, but one that an autoscaler adds may be."""
-        unknown = [each for each in prospects if each.level is Level.UNKNOWN]
+        unknown = [prospect for prospect in prospects if prospect.level is Level.UNKNOWN]
         missing = dict.fromkeys(
-            result.reason for each in unknown for result in each.nodes.checks if result.level is Level.UNKNOWN
+            result.reason
+            for prospect in unknown
+            for result in prospect.nodes.checks
+            if result.level is Level.UNKNOWN
         )
         pools = Joined(", ", self._first(dict.fromkeys(map(self._pool, unknown))))
         cause = _MAY_COME.having(pools=pools, missing=self._joined(self._first(missing)))
@@ -295,7 +298,7 @@ class MessageWriter:
     ) -> Finding:
         """Return the notice that a claim may be given devices that are not compatible. selector: CEL."""
         pairs = _distinct(_results_of(classes, Level.INCOMPATIBLE))
-        reasons = dict.fromkeys(result.summary for found in pairs for _, result in found)
+        reasons = dict.fromkeys(result.summary for of_class in pairs for _, result in of_class)
         cause = _CLAIM_TOO_WIDE.having(claim=claim, reasons=self._joined(self._first(reasons)))
         nodes = self._joined(self._kinds(classes))
         reason = _ON_NODES.having(containers=self._all(), cause=cause, nodes=nodes)
@@ -345,14 +348,16 @@ class MessageWriter:
         unmet = unmet_requirements(result.classes)
         results = _results_of(result.classes, Level.INCOMPATIBLE, unmet)
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
-        causes = dict.fromkeys([*(each.origin for each in distinct), *(each.summary for each in distinct)])
+        causes = dict.fromkeys(
+            [*(check.origin for check in distinct), *(check.summary for check in distinct)]
+        )
         cause = self._joined(filter(None, self._first(causes)))
         reason = _COLON.having(about=head, what=cause)
         table = Message()
         if result.action is not Action.WARN:
             present = any(node_class.members for node_class in result.classes)
             rows = self._table(results, several=len(unmet) > 1) if present else []
-            rows += self._first([self._row_of(each) for each in prospects])
+            rows += self._first([self._row_of(prospect) for prospect in prospects])
             table = Joined("\n    ", rows) if rows else table
         settings = _settings(results)
         first, last = fixes
@@ -373,7 +378,7 @@ class MessageWriter:
 
     def _row_of(self, prospect: ProspectResult) -> Message:
         reasons = dict.fromkeys(
-            each.summary for each in prospect.nodes.checks if each.level is Level.INCOMPATIBLE
+            check.summary for check in prospect.nodes.checks if check.level is Level.INCOMPATIBLE
         )
         return _COLON.having(about=self._pool(prospect), what=self._joined(self._first(reasons)))
 
@@ -393,7 +398,9 @@ class MessageWriter:
         """Return the names of the containers that have these requirements."""
         names = [
             repr(name)
-            for name in dict.fromkeys(one.name for each in required for one in self.containers[each])
+            for name in dict.fromkeys(
+                container.name for requirement in required for container in self.containers[requirement]
+            )
         ]
         shown = Joined(", ", self._first(names))
         words = _ONE if len(names) == 1 else _SEVERAL if len(required) == 1 else _TOGETHER
@@ -403,10 +410,10 @@ class MessageWriter:
         """Return a line for each kind of node, the most frequent first. several: there are requirements."""
         counts: Counter[tuple[tuple[str, ...], int]] = Counter()
         by_id = {id(pairs): pairs for _, pairs in results}
-        for each, pairs in results:
-            node = each.capabilities
+        for node_class, pairs in results:
+            node = node_class.capabilities
             cells = (node.product or _UNKNOWN, node.driver or _UNKNOWN, _dotted(node.cuda))
-            counts[(*cells, _dotted(node.gpu_capability)), id(pairs)] += each.nodes
+            counts[(*cells, _dotted(node.gpu_capability)), id(pairs)] += node_class.nodes
         rows = sorted(counts.items(), key=lambda row: (-row[1], row[0][0]))
         shown: list[list[_Words]] = [
             [str(count), *cells, self._why(by_id[key], several=several)]
@@ -424,7 +431,7 @@ class MessageWriter:
 
     def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[_Words]:
         """Return suggested fixes; of several for one requirement, the one for the newest driver."""
-        by_cuda = sorted(results, key=lambda each: each[0].capabilities.cuda or (0, 0))
+        by_cuda = sorted(results, key=lambda of_class: of_class[0].capabilities.cuda or (0, 0))
         remedies: dict[tuple[RuleRequirement, str, int], Message] = {}
         # Requirements in the order of the first nodes, fixes as the last have them.
         for pairs in [*_distinct(by_cuda), *_distinct(by_cuda[::-1])[::-1]]:
@@ -446,8 +453,8 @@ class MessageWriter:
             for node_class in elsewhere
             if node_class.capabilities.cuda or node_class.capabilities.gpu_capability
         ]
-        with_resources = [each._replace(members=each.members & offering) for each in known]
-        without = [each._replace(members=each.members & ~offering) for each in known]
+        with_resources = [node_class._replace(members=node_class.members & offering) for node_class in known]
+        without = [node_class._replace(members=node_class.members & ~offering) for node_class in known]
         words, parts = _FOR_A_NEW_POD if self.node else _ELSEWHERE, self.parts(excluded_by)
         groups = (words, self._kinds(with_resources)), (_ELSEWHERE_WITHOUT, self._kinds(without))
         return [text.having(nodes=Joined(" and ", kinds), parts=parts) for text, kinds in groups if kinds]
@@ -455,10 +462,11 @@ class MessageWriter:
     def _kinds(self, classes: Iterable[NodeClassResult]) -> list[_Words]:
         """Return nodes in a few words: `3 × Tesla-T4, CUDA 12.2`."""
         counts: Counter[str] = Counter()
-        for each in classes:
-            if each.members:
-                kind = f"{each.capabilities.product or 'GPU'}, CUDA {_dotted(each.capabilities.cuda)}"
-                counts[kind] += each.nodes
+        for node_class in classes:
+            if node_class.members:
+                gpu = node_class.capabilities
+                kind = f"{gpu.product or 'GPU'}, CUDA {_dotted(gpu.cuda)}"
+                counts[kind] += node_class.nodes
         kinds: list[_Words] = [f"{count} × {what}" for what, count in counts.most_common(_ROWS)]
         rest = counts.total() - sum(count for _, count in counts.most_common(_ROWS))
         return [*kinds, _MORE.having(count=rest)] if rest else kinds
@@ -484,12 +492,12 @@ def _results_of(
     chosen = None if among is None else set(map(id, among))
     known: dict[tuple[int, ...], Pairs] = {}
     found = []
-    for each in classes:
-        results = [pair for pair in each.results if chosen is None or id(pair[0]) in chosen]
+    for node_class in classes:
+        results = [pair for pair in node_class.results if chosen is None or id(pair[0]) in chosen]
         key = tuple([id(result) for _, result in results])
         if key not in known:
             known[key] = tuple(_at_level(results, level))
-        found.append((each, known[key]))
+        found.append((node_class, known[key]))
     return found
 
 

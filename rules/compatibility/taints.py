@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
-from rules.compatibility.node_evaluation import COMPARED, EvaluationRequest, NodeEvaluator
-from rules.compatibility.pod_request import PodRequest
+from rules.compatibility.node_evaluation import COMPARED, NodeEvaluator, NodeQuery
+from rules.compatibility.pod_demand import PodDemand
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.report import (
     EXCLUDED,
@@ -37,67 +37,70 @@ _SETTING = "checks.taints"
 
 
 def untolerated_nodes(
-    asked: PodRequest, evaluator: NodeEvaluator, request: EvaluationRequest, nodes: int
+    demand: PodDemand, evaluator: NodeEvaluator, query: NodeQuery, nodes: int
 ) -> list[Finding]:
     """Return the finding that a pod does not tolerate the compatible ones of some nodes."""
-    if (strictest := _strictest(asked, evaluator)) is None:
+    if (strictest := _strictest(demand, evaluator)) is None:
         return []
     rule, level = strictest
-    classes = evaluator.class_results(request.required, nodes)
-    compatible = [each for each in classes if each.level is not Level.INCOMPATIBLE]
-    members = sum(each.members for each in compatible)
-    taints = _untolerated(asked, evaluator.inventory.taint_sets(members))
-    finding = asked.writer.untolerated(rule, request.required, compatible, taints)
-    return [_at_level(asked, rule, level, finding)]
+    classes = evaluator.class_results(query.required, nodes)
+    compatible = [node_class for node_class in classes if node_class.level is not Level.INCOMPATIBLE]
+    members = sum(node_class.members for node_class in compatible)
+    taints = _untolerated(demand, evaluator.inventory.taint_sets(members))
+    finding = demand.writer.untolerated(rule, query.required, compatible, taints)
+    return [_at_level(demand, rule, level, finding)]
 
 
 def untolerated_pools(
-    asked: PodRequest, evaluator: NodeEvaluator, prospects: Sequence[ProspectResult]
+    demand: PodDemand, evaluator: NodeEvaluator, prospects: Sequence[ProspectResult]
 ) -> list[Finding]:
     """Return the finding that a pod does not tolerate new nodes that may be compatible."""
-    if (strictest := _strictest(asked, evaluator)) is None:
+    if (strictest := _strictest(demand, evaluator)) is None:
         return []
     rule, level = strictest
-    taints = _untolerated(asked, [each.pool.taints for each in prospects])
-    finding = asked.writer.untolerated_pools(rule, prospects, taints)
-    return [_at_level(asked, rule, level, finding)]
+    taints = _untolerated(demand, [prospect.pool.taints for prospect in prospects])
+    finding = demand.writer.untolerated_pools(rule, prospects, taints)
+    return [_at_level(demand, rule, level, finding)]
 
 
-def _strictest(asked: PodRequest, evaluator: NodeEvaluator) -> tuple[CompatibilityRule, Level] | None:
+def _strictest(demand: PodDemand, evaluator: NodeEvaluator) -> tuple[CompatibilityRule, Level] | None:
     """Return the rule with the strictest effect, with its level; None if nothing is said or counted.
 
     Where an autoscaler may add nodes of which nothing is known, no rule denies.
     """
     found: list[tuple[Action, CompatibilityRule, Level]] = []
-    for each in asked.containers:
-        rule, level = each.rule, each.rule.sharing.checks.taints
-        if level is Level.INCOMPATIBLE and evaluator.without_node(each) not in (rule.action, Action.DENY):
+    for requirement in demand.containers:
+        rule, level = requirement.rule, requirement.rule.sharing.checks.taints
+        if level is Level.INCOMPATIBLE and evaluator.without_node(requirement) not in (
+            rule.action,
+            Action.DENY,
+        ):
             level = Level.UNSTABLE
         action = rule.action if level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
         if level is Level.INCOMPATIBLE or (level is Level.UNSTABLE and action is not Action.DRYRUN):
             found.append((action, rule, level))
     if not found:
         return None
-    _, rule, level = min(found, key=lambda each: list(Action).index(each[0]))
+    _, rule, level = min(found, key=lambda effect: list(Action).index(effect[0]))
     return rule, level
 
 
-def _at_level(asked: PodRequest, rule: CompatibilityRule, level: Level, notice: Finding) -> Finding:
+def _at_level(demand: PodDemand, rule: CompatibilityRule, level: Level, notice: Finding) -> Finding:
     """Return a notice, or the violation that it is if the rule says so."""
     if level is not Level.INCOMPATIBLE:
         return notice
-    path = field_path((*asked.pod.containers[0].path[:-2], "tolerations"))
-    fix = asked.writer.with_policy(notice.fix, _SETTING)
+    path = field_path((*demand.pod.containers[0].path[:-2], "tolerations"))
+    fix = demand.writer.with_policy(notice.fix, _SETTING)
     return notice._replace(action=rule.action, path=path, fix=fix, basis=Basis.POLICY)
 
 
-def _untolerated(asked: PodRequest, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:
+def _untolerated(demand: PodDemand, sets: Iterable[Iterable[Taint]]) -> UntoleratedTaints:
     """Return the taints that a pod does not tolerate. sets: those of each kind of compatible nodes."""
-    tolerations = asked.spec.get("tolerations")
-    lacking = [sorted(each for each in taints if not tolerates(tolerations, [each])) for taints in sets]
-    fewest = min(lacking, key=lambda each: (len(each), each))
+    tolerations = demand.spec.get("tolerations")
+    lacking = [sorted(taint for taint in taints if not tolerates(tolerations, [taint])) for taints in sets]
+    fewest = min(lacking, key=lambda missing: (len(missing), missing))
     return UntoleratedTaints(
-        tuple(sorted({each for taints in lacking for each in taints})),
+        tuple(sorted({taint for taints in lacking for taint in taints})),
         tuple(dict.fromkeys(map(_toleration, fewest))),
         tolerates(gpu_tolerations(), fewest),
         TOLERATIONS_RULE,
@@ -112,56 +115,60 @@ def _toleration(taint: Taint) -> str:
 
 
 def pending(
-    asked: PodRequest,
+    demand: PodDemand,
     evaluator: NodeEvaluator,
-    request: EvaluationRequest,
+    query: NodeQuery,
     result: NodeSetResult,
     found: Sequence[ProspectResult],
 ) -> list[Finding]:
     """Return why a pod stays Pending for now, unless all rules are dry runs."""
-    reporting = (each for each in asked.containers if evaluator.without_node(each) is not Action.DRYRUN)
+    reporting = (
+        requirement
+        for requirement in demand.containers
+        if evaluator.without_node(requirement) is not Action.DRYRUN
+    )
     if (first := next(reporting, None)) is None:
         return []
-    writer = asked.writer
+    writer = demand.writer
     if result.returning:
         return [writer.returning(first.rule, result.returning)]
-    if any(each.level is Level.UNKNOWN for each in found):
+    if any(prospect.level is Level.UNKNOWN for prospect in found):
         return [writer.may_come(first.rule, found)]
-    if found and not request.returning:  # a denial, which names the pools
+    if found and not query.returning:  # a denial, which names the pools
         return []
-    return [_no_candidates(asked, evaluator, first.rule, request.returning)]
+    return [_no_candidates(demand, evaluator, first.rule, query.returning)]
 
 
 def _no_candidates(
-    asked: PodRequest, evaluator: NodeEvaluator, rule: CompatibilityRule, returning: int
+    demand: PodDemand, evaluator: NodeEvaluator, rule: CompatibilityRule, returning: int
 ) -> Finding:
     """Return why no node is a candidate. returning: those that may be one again."""
-    requests, writer = asked.requests, asked.writer
+    requests, writer = demand.requests, demand.writer
     if returning:
-        names = tuple(dict.fromkeys(asked.resources))
+        names = tuple(dict.fromkeys(demand.resources))
         offering = evaluator.offering(names)
         why = TOO_FEW_NOW if returning & offering else NOT_READY
-        if offering & ~evaluator.having(asked.amounts)[0]:
-            names = tuple(_with_amounts(names, asked, evaluator))
+        if offering & ~evaluator.having(demand.amounts)[0]:
+            names = tuple(_with_amounts(names, demand, evaluator))
         notice = writer.no_candidates(rule, requests[0][0], why, names, nodes=returning.bit_count())
         classes = evaluator.inventory.classes(returning, rule.sharing.labels)
-        return _with_cause(notice, [each.capabilities for each in classes])
+        return _with_cause(notice, [node_class.capabilities for node_class in classes])
     nodes, together = evaluator.offering(()), dict[str, None]()
     for container, names in requests:
         offered = [name for name in names if evaluator.offering((name,))]
         if not offered:
-            similar = evaluator.similar(tuple(filter(asked.comparisons.admits, names[:COMPARED])))
+            similar = evaluator.similar(tuple(filter(demand.comparisons.admits, names[:COMPARED])))
             return _not_offered(writer, evaluator.inventory, rule, container, names, similar=similar)
         together |= dict.fromkeys(offered)
         nodes &= evaluator.offering(names)
         if not nodes:
             return writer.no_candidates(rule, container, NOT_TOGETHER, tuple(together))
-    resources, enough = [*together], nodes & evaluator.having(asked.amounts)[0]
+    resources, enough = [*together], nodes & evaluator.having(demand.amounts)[0]
     if enough != nodes:
-        resources = [*_with_amounts(together, asked, evaluator)]
+        resources = [*_with_amounts(together, demand, evaluator)]
     if not enough:
         return writer.no_candidates(rule, requests[0][0], TOO_FEW, resources)
-    parts = writer.parts(excluding(evaluator.inventory, asked.spec, enough))
+    parts = writer.parts(excluding(evaluator.inventory, demand.spec, enough))
     facts = {"nodes": enough.bit_count(), "parts": parts}
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, **facts)
 
@@ -176,7 +183,7 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     similar: str,
 ) -> Finding:
     """Return the notice that no node offers any of a container's resources. similar: one that some do."""
-    whole = dict.fromkeys(found.shares for found in map(gpu_resource, names[:COMPARED]) if found)
+    whole = dict.fromkeys(gpu.shares for gpu in map(gpu_resource, names[:COMPARED]) if gpu)
     if [*filter(None, whole)]:
         return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=next(filter(None, whole)))
     if similar:
@@ -189,16 +196,16 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
 
 def _with_cause(notice: Finding, nodes: Iterable[NodeCapabilities]) -> Finding:
     """Return a notice with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
-    found = [unsupported_gpu(each) for each in nodes]
+    found = [unsupported_gpu(node_class) for node_class in nodes]
     first = found[0]
     return (
         notice if first is None or None in found else notice._replace(fix=Line("{text}", text=first.reason))
     )
 
 
-def _with_amounts(names: Iterable[str], asked: PodRequest, evaluator: NodeEvaluator) -> Iterator[str]:
+def _with_amounts(names: Iterable[str], demand: PodDemand, evaluator: NodeEvaluator) -> Iterator[str]:
     """Yield resources, each with its amount if nodes are compared by it."""
-    amounts = dict(asked.amounts)
+    amounts = dict(demand.amounts)
     for name in names:
         amount = amounts.get(name, 1) if evaluator.inventory.largest_amount(name) else 1
         yield f"{amount} {name}" if amount > 1 else name

@@ -345,7 +345,9 @@ def _container_security(container: Container, pod: Pod) -> dict[str, Any]:
         "allowPrivilegeEscalation": _of(own, "allowPrivilegeEscalation", bool, True),
         "readOnlyRootFilesystem": _of(own, "readOnlyRootFilesystem", bool, False),
         "capabilities": {
-            name: [each for each in _of(capabilities, name, list, []) if isinstance(each, str)]
+            name: [
+                capability for capability in _of(capabilities, name, list, []) if isinstance(capability, str)
+            ]
             for name in ("add", "drop")
         },
     }

@@ -391,7 +391,7 @@ class Pipeline:
         for container in claimers:
             used = used_claims(container.raw, claims)
             required = self._required(container, resources_of(used, resources))
-            uses += (ClaimUse(*each, used) for each in required if each[1].rule.sharing.cuda)
+            uses += (ClaimUse(*pair, used) for pair in required if pair[1].rule.sharing.cuda)
         self._record.findings += evaluate_claims(
             uses,
             self._pod,
@@ -499,7 +499,11 @@ def _of_images(
     """
     pod, before = Pod(document, document), Pod(old, old)
     images = {container.name: container.image for container in before.containers}
-    changed = {each.name for each in (*pod.users, *pod.claimers) if images.get(each.name) != each.image}
+    changed = {
+        container.name
+        for container in (*pod.users, *pod.claimers)
+        if images.get(container.name) != container.image
+    }
     if not changed:
         return ALLOWED
     if (denied := oversize([pod], shared.request.kind)) is not None:
@@ -523,7 +527,7 @@ def _together(request: AdmissionRequest, decisions: list[Decision]) -> Decision:
     """Return one decision on an object of several pod templates."""
     if not decisions:
         return ALLOWED
-    violations = tuple(found for decision in decisions for found in decision.violations)
+    violations = tuple(violation for decision in decisions for violation in decision.violations)
     audit: dict[str, list[str]] = {}
     for decision in decisions:
         for name, text in decision.audit.items():
@@ -536,8 +540,8 @@ def _together(request: AdmissionRequest, decisions: list[Decision]) -> Decision:
         "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
         "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
         "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
-        "not_checked": tuple(each for decision in decisions for each in decision.not_checked),
+        "not_checked": tuple(part for decision in decisions for part in decision.not_checked),
     }
-    if denying := [found for found in violations if found.action is Action.DENY]:
+    if denying := [violation for violation in violations if violation.action is Action.DENY]:
         return Decision.deny(messages.denial(request.kind, denying), violations, **facts)
     return Decision.allow(violations, **facts)

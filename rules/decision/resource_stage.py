@@ -154,8 +154,8 @@ def _shares(key: str, offered: Offered) -> str:
         return ""
     shares = [
         name
-        for name, each in gpu_resources(tuple(sorted(offered()))).resources
-        if each.vendor == whole.vendor and each.units != 1
+        for name, gpu in gpu_resources(tuple(sorted(offered()))).resources
+        if gpu.vendor == whole.vendor and gpu.units != 1
     ]
     return ", ".join(shares[:_MOST_SHARES])
 
@@ -287,7 +287,7 @@ class _ContainerCheck:
         value = self._inputs["container.env"].get(name) if name else None
         if value is None:
             return False
-        at = next(at for at, each in enumerate(container.env) if each is container.variables[name])
+        at = next(at for at, entry in enumerate(container.env) if entry is container.variables[name])
         path = field_path((*container.path, "env", at, "value"))
         facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name}
@@ -338,7 +338,7 @@ class _ContainerCheck:
         inputs = ContainerInputs(self._container, self._inputs.pod, self._inputs.namespace)
         inputs.set_value(int(value))
         try:
-            satisfied = all(each.expression(inputs) for each in self._rule.validations)
+            satisfied = all(validation.expression(inputs) for validation in self._rule.validations)
         except ExpressionError:
             return None
         return int(value) if satisfied else None

@@ -140,7 +140,7 @@ class ResourceIndex(Generic[T]):
         for kept in self._exact.values():
             yield from kept
         for globs in (*self._by_domain.values(), self._everywhere):
-            yield from (found for _, found in globs)
+            yield from (value for _, value in globs)
 
     def _find(self, name: str) -> tuple[T, ...]:
         """Return what is kept for the name: exact first, then by glob."""

@@ -41,7 +41,7 @@ CHECKS: Final[tuple[Check, ...]] = (
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.
 _WITHOUT_NODE: Final = tuple(check for check in CHECKS if type(check).on_any_node is not Check.on_any_node)
-_OF_CONTAINERS: Final = tuple(each for each in CHECKS if type(each).on_container is not Check.on_container)
+_OF_CONTAINERS: Final = tuple(check for check in CHECKS if type(check).on_container is not Check.on_container)
 
 
 def check_container(

@@ -33,7 +33,7 @@ class ArchitectureCheck(Check):
         if architecture is None or architecture in found.architectures:
             return
         level = capped(setting, certain=found.certain and node.architecture is not None)
-        platforms = ", ".join(f"linux/{each}" for each in sorted(found.architectures))
+        platforms = ", ".join(f"linux/{architecture}" for architecture in sorted(found.architectures))
         reason = Message(
             "the image is for {platforms}, the node for linux/{architecture}",
             platforms=platforms,

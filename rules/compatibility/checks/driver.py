@@ -246,7 +246,7 @@ def _older_minor(
     level, setting = policy.minor_versions, MINOR_SETTING
     if admitted:
         level = Level.COMPATIBLE
-        variable = next(each.variable for each in requirements.driver_constraints)
+        variable = next(constraint.variable for constraint in requirements.driver_constraints)
         supported = Message(
             ", but {variable} admits this driver: it runs by minor version compatibility", variable=variable
         )
@@ -331,7 +331,7 @@ def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> boo
     return (
         requirements.cuda is not None
         and requirements.cuda.source == REQUIRE_CUDA
-        and all(each.declared for each in found)
+        and all(result.declared for result in found)
         and refusal(requirements, node) is None
     )
 
@@ -344,7 +344,7 @@ def _is_consumer(node: NodeCapabilities) -> bool:
 def _is_undecided(requirements: GpuRequirements, node: NodeCapabilities) -> bool:
     """Return whether it is unknown if some NVIDIA_REQUIRE_* is satisfied, which its own check reports."""
     host = host_of(node)
-    return any(each.holds(host) is None for each in requirements.driver_constraints)
+    return any(constraint.holds(host) is None for constraint in requirements.driver_constraints)
 
 
 def _other_major(policy: SharingPolicy, need: CudaRequirement, driver: CudaVersion) -> CheckResult:

@@ -25,7 +25,7 @@ def too_much_memory(
     Never certain: a system that shares GPUs may have a setting by which their memory counts several times.
     """
     level = capped(policy.checks.gpu_memory, certain=False)
-    known = [each for each in memory if each is not None]
+    known = [mib for mib in memory if mib is not None]
     if level is Level.COMPATIBLE or len(known) < len(memory) or not known or share.mib <= max(known):
         return None
     most = max(known)

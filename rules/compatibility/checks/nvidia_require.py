@@ -49,26 +49,29 @@ class NvidiaRequireCheck(Check):
         if mode is RuntimeMode.CDI:
             return
         host, need = host_of(node), requirements.cuda
-        known = [(each.holds(host), each) for each in requirements.constraints]
-        unmet = [each for holds, each in known if holds is False]
+        known = [(constraint.holds(host), constraint) for constraint in requirements.constraints]
+        unmet = [constraint for holds, constraint in known if holds is False]
         if unmet and mode is RuntimeMode.LEGACY:
             yield _unsatisfied(unmet[0], host)
             return
         if need and node.cuda and node.cuda < need.version:
-            unmet = [each for each in unmet if not each.concerns_driver]
+            unmet = [constraint for constraint in unmet if not constraint.concerns_driver]
         if unmet:
             (first, *_) = unmet
             starts = Message("it starts")
             reason = not_started(first, starts, _why_unsatisfied(first, host))
             yield CheckResult(Level.UNKNOWN, reason, _way_out(first, host), origin=first.origin)
-        elif undecided := next((each for holds, each in known if holds is None), None):
+        elif undecided := next((constraint for holds, constraint in known if holds is None), None):
             yield _undecided(undecided, host, has_product=bool(node.product))
 
 
 def refusal(requirements: GpuRequirements, node: NodeCapabilities) -> StartConstraint | None:
     """Return the variable for which NVIDIA's legacy container runtime does not start it with this driver."""
     host = host_of(node)
-    return next((each for each in requirements.driver_constraints if each.holds(host) is False), None)
+    return next(
+        (constraint for constraint in requirements.driver_constraints if constraint.holds(host) is False),
+        None,
+    )
 
 
 def unsatisfied(constraint: StartConstraint, why: Message = _NO_TEXT) -> Message:

@@ -34,7 +34,8 @@ class ParallelismCheck(Check):
         path = container.resource_path(field, requested.name)
         level = policy.checks.parallelism
         results = (
-            _result(level, each, requested, container, shared=shared) for each in requirements.parallelism
+            _result(level, program, requested, container, shared=shared)
+            for program in requirements.parallelism
         )
         return [replace(result, path=path) for result in results if result is not None]
 
@@ -95,7 +96,7 @@ def _is_privileged(container: Container) -> bool:
 
 
 def _written(program: Parallelism) -> str:
-    return ", ".join(f"`{each}`" for each in program.written)
+    return ", ".join(f"`{flag}`" for flag in program.written)
 
 
 def _too_few(

@@ -42,7 +42,9 @@ class SharedMemoryCheck(Check):
             return ()
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
-        parallel = bool(requirements.parallelism) and any(each.gpus > 1 for each in requirements.parallelism)
+        parallel = bool(requirements.parallelism) and any(
+            program.gpus > 1 for program in requirements.parallelism
+        )
         if count <= 1 and not parallel:
             return ()
         if container.kind is ContainerKind.INIT or _has_shared_memory(container, pod):
@@ -60,7 +62,9 @@ class SharedMemoryCheck(Check):
                 count=count,
             )
         level = capped(policy.checks.shared_memory, certain=False)
-        injected = count > 1 and requested and any(each.fullmatch(requested.name) for each in known.injected)
+        injected = (
+            count > 1 and requested and any(pattern.fullmatch(requested.name) for pattern in known.injected)
+        )
         remedy = _MOUNT_OR_INJECT if injected else _MOUNT
         return (CheckResult(level, reason, remedy, path=(*container.path, "volumeMounts")),)
 

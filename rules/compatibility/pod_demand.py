@@ -18,7 +18,7 @@ from rules.text.glob import glob
 from rules.text.similarity import Comparisons
 
 
-class PodRequest(NamedTuple):
+class PodDemand(NamedTuple):
     """What a pod requires of one node. requests: names of containers, and the resources they request.
 
     spec: of the pod. comparisons: of its object's names with similar ones. amounts: how many of the resources
