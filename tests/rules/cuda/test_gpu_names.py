@@ -135,3 +135,23 @@ def test_a_rubin_gpu_has_a_capability_that_denies_nothing() -> None:
 
     assert model is not None
     assert ("10.7", False) == (str(model.compute), model.status.certain)
+
+
+@pytest.mark.parametrize(
+    ("name", "gib"),
+    [
+        ("NVIDIA RTX A6000", 48),
+        ("NVIDIA RTX 6000 Ada Generation", 48),
+        ("NVIDIA RTX PRO 5000 72GB Blackwell", 72),
+        ("NVIDIA GeForce RTX 5090", 32),
+        ("NVIDIA GeForce RTX 4090", 24),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3080", None),
+    ],
+)
+def test_memory_is_known_where_all_cards_of_a_name_have_the_same(name: str, gib: int | None) -> None:
+    """A laptop has less, and RTX 3080 was sold with 10 and with 12 GB."""
+    model = gpu_model(BUILT_IN, label(name))
+
+    assert model is not None
+    assert gib == (model.memory_mib and model.memory_mib // 1024)

@@ -247,14 +247,15 @@ def _facts(capabilities: NodeCapabilities) -> dict[str, str | None]:
 
 
 def _products(rows: Iterable[Mapping[str, Any]], language: Language) -> str:
-    """Return the GPUs of rows by architecture."""
+    """Return the GPUs of rows by architecture, each once."""
     unverified = _UNVERIFIED.in_language(language)
     products: defaultdict[str, list[str]] = defaultdict(list)
     for row in rows:
         certain = Status(row["status"]).certain
         products[row["arch"]].append(row["product"] if certain else f"{row['product']} ({unverified})")
     return "; ".join(
-        f"{arch.replace('-', ' ').title()}: {', '.join(names)}" for arch, names in products.items()
+        f"{arch.replace('-', ' ').title()}: {', '.join(dict.fromkeys(names))}"
+        for arch, names in products.items()
     )
 
 
