@@ -208,7 +208,7 @@ def _gpu(nvml: _Nvml, device: Any) -> Gpu:
     memory = nvml.query(pynvml.nvmlDeviceGetMemoryInfo, device, also=(_NO_PERMISSION,))
     mig = nvml.query(pynvml.nvmlDeviceGetMigMode, device)
     enabled = None if mig is None else mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE
-    # In MIG mode nvml.h requires the handle of an instance, but drivers answer for the GPU, too.
+    # In MIG mode nvml.h requires the handle of an instance, but drivers also answer for the GPU.
     mode = nvml.query(
         pynvml.nvmlDeviceGetComputeMode,
         device,

@@ -62,8 +62,8 @@ _JSON: Final = "application/json"
 _MAX_IDLE: Final = 64
 # Objects of one page, the limit of kubectl.
 _PAGE: Final = 500
-# For a command, which does not repeat by itself: after 0, 0.4 seconds. Writes are retried, too, because each
-# is conditional on a name or a resourceVersion: if the first was done, the second is a conflict.
+# For a command, which does not repeat by itself: after 0, 0.4 seconds. Writes are retried as well: each
+# depends on a name or a resourceVersion, so that after a successful first attempt, the second is a conflict.
 _COMMAND_RETRIES: Final = urllib3.Retry(2, redirect=0, backoff_factor=0.2, allowed_methods=None)
 
 _REPORTS: Final = "/apis/openreports.io/v1alpha1"
@@ -391,7 +391,7 @@ def _api_error(response: urllib3.BaseHTTPResponse) -> ApiError:
     return ApiError(response.status, message or response.reason or "")
 
 
-def _root(group: str) -> str:
+def _group_path(group: str) -> str:
     """Return the path of an API group, to which a version is appended."""
     return f"/apis/{group}/" if group else "/api/"
 
@@ -506,7 +506,7 @@ class Cluster:
         for group in sorted({group for group, _ in kinds.paths}):
             kinds_of_group = {kind for of, kind in kinds.paths if of == group}
             try:
-                served = self._served(group, kinds_of_group)
+                served = self._served_kinds(group, kinds_of_group)
             except ClusterError as error:
                 if not isinstance(error.__cause__, ApiError) or not group:
                     raise
@@ -515,7 +515,7 @@ class Cluster:
             for kind, (version, plural) in sorted(served.items()):
                 where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
                 try:
-                    objects = self._list(Resource(plural, f"{_root(group)}{version}{where}/{plural}"))
+                    objects = self._list(Resource(plural, f"{_group_path(group)}{version}{where}/{plural}"))
                 except ClusterError as error:
                     cause = error.__cause__
                     if kind == "Pod" or not (isinstance(cause, ApiError) and cause.status in _UNREADABLE):
@@ -577,7 +577,7 @@ class Cluster:
             raise
         return sorted(namespace["metadata"]["name"] for namespace in namespaces)
 
-    def _served(self, group: str, kinds: set[str]) -> dict[str, tuple[str, str]]:
+    def _served_kinds(self, group: str, kinds: set[str]) -> dict[str, tuple[str, str]]:
         """Return version and plural of the kinds of a group, by kind. Raises ClusterError."""
         versions = ["v1"]
         if group:
@@ -592,7 +592,7 @@ class Cluster:
             versions = [*dict.fromkeys([preferred, *offered] if preferred else offered)]
         served: dict[str, tuple[str, str]] = {}
         for version in versions[:_MAX_VERSIONS]:
-            for resource in self._get(f"{_root(group)}{version}").get("resources", ()):
+            for resource in self._get(f"{_group_path(group)}{version}").get("resources", ()):
                 if (
                     resource["kind"] in kinds
                     and "/" not in resource["name"]
@@ -635,11 +635,12 @@ class Cluster:
             _report_path(report) for report in documents
         }
         written = sum(
-            self._done(self._api.apply, _report_path(report), report, _REPORT_MANAGER) for report in documents
+            self._write(self._api.apply, _report_path(report), report, _REPORT_MANAGER)
+            for report in documents
         )
-        return written, sum(self._done(self._api.delete, path) for path in sorted(stale))
+        return written, sum(self._write(self._api.delete, path) for path in sorted(stale))
 
-    def _done(self, write: Callable[..., None], *arguments: Any) -> bool:
+    def _write(self, write: Callable[..., None], *arguments: Any) -> bool:
         """Call a method that writes; return False if the object or its namespace is gone. ClusterError."""
         try:
             write(*arguments)

@@ -143,7 +143,7 @@ class InventorySync:
             before = self._inventory
             match change:
                 case Listed(objects):
-                    nodes = [self._remembering(node) for node in objects]
+                    nodes = [self._with_vanished_labels(node) for node in objects]
                     present = {node["metadata"]["name"] for node in objects}
                     self._uids = {name: uid for name, uid in self._uids.items() if name in present}
                     self._vanished = {name: lost for name, lost in self._vanished.items() if name in present}
@@ -151,7 +151,7 @@ class InventorySync:
                     after = empty.with_node(nodes).with_pools(before.node_pools).with_dra(before.dra)
                     self._set(after)
                 case Applied(node):
-                    self._set(before.with_node(self._remembering(node)))
+                    self._set(before.with_node(self._with_vanished_labels(node)))
                 case Deleted(node):
                     self._vanished.pop(node["metadata"]["name"], None)
                     self._uids.pop(node["metadata"]["name"], None)
@@ -237,7 +237,7 @@ class InventorySync:
             self._inventory = inventory
             self._handler.set_inventory(inventory)
 
-    def _remembering(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _with_vanished_labels(self, node: Mapping[str, Any]) -> Mapping[str, Any]:
         """Return a node with the labels that vanished minutes ago, unless it replaces another node."""
         metadata = node["metadata"]
         name, labels, uid = metadata["name"], metadata.get("labels") or {}, metadata.get("uid", "")

@@ -76,7 +76,7 @@ def resources_of(rules: RuleSet) -> frozenset[str]:
     If they are too many for an expression, returns `vendor.com/*` for each vendor; if those are too many, one
     glob for all.
     """
-    names = frozenset(name for rule in rules if rule.enabled for name in _named(rule))
+    names = frozenset(name for rule in rules if rule.enabled for name in _resources_of_rule(rule))
     domains = frozenset(f"{name.partition('/')[0]}/*" for name in names)
     for chosen in (names, domains):
         names_list, pattern = _split(chosen)
@@ -85,7 +85,7 @@ def resources_of(rules: RuleSet) -> frozenset[str]:
     return EVERY_RESOURCE
 
 
-def _named(rule: object) -> Iterator[str]:
+def _resources_of_rule(rule: object) -> Iterator[str]:
     if isinstance(rule, ResourceRule):
         yield rule.key
     elif isinstance(rule, InjectionRule | CompatibilityRule):
@@ -246,7 +246,7 @@ def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
     if not any(len(row) > 3 for kind_rows in rows.values() for row in kind_rows):
         return ""
     every = "all.filter(each, type(each) == list)"
-    # The API server rejects a map whose values have different types, but for `dyn`.
+    # The API server rejects a map whose values have different types, except `dyn`.
     return (
         f'.map(n, size(p) == 3 ? n : {{"pod": n, "containers": dyn([[n]{steps}].map(all,'
         f" size(p[4]) == 0 ? all : ({every} + [[]])[0])[0]"
@@ -257,10 +257,12 @@ def _others(rows: Mapping[str, list[list[Steps]]]) -> str:
 def _lists(paths: tuple[Steps, ...]) -> str:
     """Return the CEL lists of the values at paths with one `*`."""
     rows = map(_split_at_every, paths)
-    return " + ".join(f"[o]{_walk(row[0])}.map(all, {_MEMBERS}{_walk(row[1])})" for row in rows)
+    return " + ".join(
+        f"[o]{_member_steps(row[0])}.map(all, {_MEMBERS}{_member_steps(row[1])})" for row in rows
+    )
 
 
-def _walk(steps: Steps) -> str:
+def _member_steps(steps: Steps) -> str:
     """Return the CEL steps from each object of a list to a member, if it has it."""
     return "".join(
         f".map(n, type(n) == map && {json.dumps(step)} in n, n[{json.dumps(step)}])" for step in steps

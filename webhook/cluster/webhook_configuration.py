@@ -93,9 +93,9 @@ class WebhookConfigurationSync:
             except NotFound:
                 metrics.WEBHOOKS.labels(kind).set(0)
                 return
-            metrics.WEBHOOKS.labels(kind).set(sum(1 for _ in _ours(document)))
+            metrics.WEBHOOKS.labels(kind).set(sum(1 for _ in _own_webhooks(document)))
             rule_resources = resources_of(loaded.rules)
-            kept_resources = self._kept(
+            kept_resources = self._resources_to_keep(
                 kind, _named_in(document) - rule_resources, may_remove=not loaded.errors
             )
             edits = list(_edits(document, expression(rule_resources | kept_resources, workloads)))
@@ -115,7 +115,7 @@ class WebhookConfigurationSync:
                 return
         raise KubernetesError(f"{kind} {NAME}: cannot write matchConditions: others keep changing the object")
 
-    def _kept(self, kind: str, unnamed: Collection[str], *, may_remove: bool) -> set[str]:
+    def _resources_to_keep(self, kind: str, unnamed: Collection[str], *, may_remove: bool) -> set[str]:
         """Return the resources that stay in a condition although no rule here names them."""
         now, before = self._clock(), self._unnamed.get(kind, {})
         since = self._unnamed[kind] = {name: before.get(name, now) for name in unnamed}
@@ -129,14 +129,16 @@ def _log_failure(fault: Exception) -> None:
 def _named_in(document: Mapping[str, Any]) -> frozenset[str]:
     """Return the resources that the conditions name."""
     texts = (
-        condition["expression"] for _, webhook in _ours(document) for _, condition in _conditions(webhook)
+        condition["expression"]
+        for _, webhook in _own_webhooks(document)
+        for _, condition in _conditions(webhook)
     )
     return frozenset(name for text in texts for name in resources_in(text))
 
 
 def _edits(document: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
     """Yield the operations that set the expression where it is missing or different."""
-    for place, webhook in _ours(document):
+    for place, webhook in _own_webhooks(document):
         where = f"/webhooks/{place}/matchConditions"
         condition = {"name": CONDITION, "expression": text}
         conditions = list(_conditions(webhook))
@@ -151,7 +153,7 @@ def _edits(document: Mapping[str, Any], text: str) -> Iterator[dict[str, Any]]:
         )
 
 
-def _ours(document: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def _own_webhooks(document: Mapping[str, Any]) -> Iterator[tuple[int, Mapping[str, Any]]]:
     for place, webhook in enumerate(document.get("webhooks") or ()):
         if webhook["name"] in _WEBHOOKS:
             yield place, webhook

@@ -71,17 +71,17 @@ class _Saved(msgspec.Struct):
 def inspect_file(path: Path, platforms: Sequence[str] = ()) -> list[InspectedImage]:
     """Return the images of a layout or archive. Raises ImageError, OSError."""
     if path.is_dir():
-        return _images(_in_folder(path), str(path), platforms)
+        return _images_of(_in_folder(path), str(path), platforms)
     documents = _in_archive(path)
-    return _images(documents.get, str(path), platforms)
+    return _images_of(documents.get, str(path), platforms)
 
 
-def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedImage]:
+def _images_of(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedImage]:
     if (body := find(_INDEX)) is not None:
         manifests = read_manifest(body)
         if isinstance(manifests, Descriptor):
             raise invalid(Message("{index} is not an index", index=_INDEX))
-        return [_of_layout(find, descriptor, path, platforms) for descriptor in _some(manifests, path)]
+        return [_of_layout(find, descriptor, path, platforms) for descriptor in _checked(manifests, path)]
     if (body := find(_MANIFEST)) is None:
         raise invalid(
             Message(
@@ -95,10 +95,10 @@ def _images(find: Find, path: str, platforms: Sequence[str]) -> list[InspectedIm
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         why = quoted(str(error))
         raise invalid(Message("{manifest}: {why}", manifest=_MANIFEST, why=why)) from None
-    return [_of_docker(find, image, path, platforms) for image in _some(saved, path)]
+    return [_of_docker(find, image, path, platforms) for image in _checked(saved, path)]
 
 
-def _some(images: list[T], path: str) -> list[T]:
+def _checked(images: list[T], path: str) -> list[T]:
     """Return the images of a file. Raises ImageError if there are none or too many."""
     if not images:
         raise ImageError(Reason.NOT_FOUND, Message("{path}: no image inside", path=path))

@@ -102,7 +102,7 @@ class CredentialFile:
             server = _DOCKER_HUB[0] if image.registry == DEFAULT_REGISTRY else image.registry
             if credentials := _run_helper(helper, server):
                 return credentials
-        return _of_entries(config.auths or {}, image, str(self.path))
+        return _most_specific(config.auths or {}, image, str(self.path))
 
     def _read(self) -> _Config | None:
         try:
@@ -120,7 +120,7 @@ def of_pull_secret(body: bytes, name: str, image: Image) -> Credentials | None:
 
     name: in messages. Raises CredentialError.
     """
-    return _of_entries(_decode(body, name).auths or {}, image, name)
+    return _most_specific(_decode(body, name).auths or {}, image, name)
 
 
 def _decode(body: bytes, name: str) -> _Config:
@@ -132,7 +132,7 @@ def _decode(body: bytes, name: str) -> _Config:
         raise CredentialError(f"{name}: not a Docker config file: {error}") from None
 
 
-def _of_entries(entries: Mapping[str, _Entry], image: Image, name: str) -> Credentials | None:
+def _most_specific(entries: Mapping[str, _Entry], image: Image, name: str) -> Credentials | None:
     """Return the credentials of the most specific key that has some."""
     keys = sorted((key for key in entries if matches(key, image)), key=len, reverse=True)
     candidates = (_credentials(key, entries[key], name) for key in keys)

@@ -167,7 +167,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if again:
             self._loop.call_soon(self._advance)
-        # What is not read now waits here in part, and otherwise at the client.
+        # Bytes that are not read now wait partly here, and otherwise at the client.
         pause = self._phase is not Phase.CLOSING and self._stream.is_unread
         if pause != self._is_reading_paused:
             self._is_reading_paused = pause

@@ -17,7 +17,7 @@ _ENDED_CONDITIONS: Final = ("Complete", "Failed")
 _DEFAULT_NAMESPACE: Final = "default"
 
 
-class Key(NamedTuple):
+class ObjectKey(NamedTuple):
     """The identity of an object of a cluster."""
 
     group: str  # empty for the core API
@@ -41,10 +41,10 @@ class WorkloadObject(NamedTuple):
         return metadata if isinstance(metadata, dict) else {}
 
     @property
-    def key(self) -> Key:
+    def key(self) -> ObjectKey:
         """Identity of the object."""
         where, name = self.metadata.get("namespace"), self.metadata.get("name")
-        return Key(self.group, self.kind, str(where or _DEFAULT_NAMESPACE), str(name or ""))
+        return ObjectKey(self.group, self.kind, str(where or _DEFAULT_NAMESPACE), str(name or ""))
 
     @property
     def is_pod(self) -> bool:
@@ -76,7 +76,7 @@ class Workload:
         ReplicaSets.
     """
 
-    key: Key
+    key: ObjectKey
     object: WorkloadObject | None
     pods: tuple[WorkloadObject, ...] = ()
     children: tuple[WorkloadObject, ...] = ()
@@ -119,16 +119,18 @@ def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
     known = {
         workload_object.key: workload_object for workload_object in all_objects if workload_object.key.name
     }
-    tops: dict[Key | int, WorkloadObject] = {}
-    pods: dict[Key | int, list[WorkloadObject]] = {}
-    children: dict[Key | int, list[WorkloadObject]] = {}
-    keys: dict[Key | int, Key] = {}
+    tops: dict[ObjectKey | int, WorkloadObject] = {}
+    pods: dict[ObjectKey | int, list[WorkloadObject]] = {}
+    children: dict[ObjectKey | int, list[WorkloadObject]] = {}
+    keys: dict[ObjectKey | int, ObjectKey] = {}
     for workload_object in all_objects:
         if workload_object.has_ended:
             continue
         top = _top(workload_object, known)
         key = _controller(top) or top.key if top.is_pod else top.key
-        place: Key | int = key if key.name else id(workload_object)  # objects without a name are not the same
+        place: ObjectKey | int = (
+            key if key.name else id(workload_object)
+        )  # objects without a name are not the same
         keys[place] = key
         if workload_object.is_pod:
             pods.setdefault(place, []).append(workload_object)
@@ -143,7 +145,7 @@ def workloads_in(objects: Iterable[WorkloadObject]) -> list[Workload]:
     ]
 
 
-def _top(workload_object: WorkloadObject, known: Mapping[Key, WorkloadObject]) -> WorkloadObject:
+def _top(workload_object: WorkloadObject, known: Mapping[ObjectKey, WorkloadObject]) -> WorkloadObject:
     """Return the highest controller of an object among the known objects, or else the object."""
     for _ in range(_MAX_OWNERS):
         owner = _controller(workload_object)
@@ -153,13 +155,13 @@ def _top(workload_object: WorkloadObject, known: Mapping[Key, WorkloadObject]) -
     return workload_object
 
 
-def _controller(workload_object: WorkloadObject) -> Key | None:
+def _controller(workload_object: WorkloadObject) -> ObjectKey | None:
     """Return the controller of an object."""
     owners = workload_object.metadata.get("ownerReferences")
     for owner in owners if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("controller"):
             group = str(owner.get("apiVersion", "")).rpartition("/")[0]
-            return Key(
+            return ObjectKey(
                 group, str(owner.get("kind", "")), workload_object.key.namespace, str(owner.get("name", ""))
             )
     return None

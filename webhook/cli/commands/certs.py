@@ -201,7 +201,7 @@ def show(place: _Place, output: str, language: Language) -> None:
     else:
         wide, in_cluster = output == "wide", place.api is not None
         rows = [
-            _row(certificate, in_cluster=in_cluster) | (_more(certificate) if wide else {})
+            _row(certificate, in_cluster=in_cluster) | (_wide_cells(certificate) if wide else {})
             for certificate in certificates
         ]
         show_table(rows, language, wide=wide)
@@ -318,7 +318,7 @@ def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:
     }
 
 
-def _more(certificate: dict[str, Any]) -> dict[str, str]:
+def _wide_cells(certificate: dict[str, Any]) -> dict[str, str]:
     """Return the cells that only -o wide shows, and those that it shows in full."""
     return {
         "names": " ".join(certificate["names"]) or _NONE,

@@ -106,7 +106,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
             "classes": [_class(node_class, inventory, language) for node_class in classes],
             "profiles": [_profile(profile, inventory, differences, language) for profile in profiles],
             "pools": [{"kind": pool.kind, "name": pool.name} | _pool(pool, language) for pool in pools],
-            "undeclared": _signs(inventory),
+            "undeclared": _autoscaler_signs(inventory),
             "unsupported": unsupported,
             "problems": [
                 {"node": problem.node, "label": problem.key, "value": problem.value} for problem in unreadable
@@ -159,7 +159,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
         ],
         MORE_UNREADABLE_DEVICES,
     )
-    if not declared and (signs := _signs(inventory)):
+    if not declared and (signs := _autoscaler_signs(inventory)):
         print_warning(UNDECLARED.having(signs=", ".join(signs)))
 
 
@@ -277,7 +277,7 @@ def _state(pool: NodePool) -> str:
     return "may come" if pool.can_scale else "cannot come"
 
 
-def _signs(inventory: Inventory) -> list[str]:
+def _autoscaler_signs(inventory: Inventory) -> list[str]:
     """Return the signs of autoscalers that may add nodes with unknown capabilities."""
     if not inventory.undeclared:
         return []
@@ -324,7 +324,7 @@ def _rows(
 
 def _class_row(node_class: NodeClass, inventory: Inventory, language: Language) -> dict[str, str]:
     count, tainted = node_class.members.bit_count(), (node_class.members & inventory.tainted).bit_count()
-    taints = _joined(inventory.taints(node_class.members))
+    taints = _taint_text(inventory.taints(node_class.members))
     offered = (
         name
         for name in inventory.resources
@@ -346,7 +346,7 @@ def _pool_row(pool: NodePool, language: Language) -> dict[str, str]:
         "not ready": UNKNOWN,
         "state": _state(pool),
         "pool": f"{pool.kind}/{pool.name}",
-        "taints": _joined(pool.taints),
+        "taints": _taint_text(pool.taints),
         "resources": UNKNOWN if pool.resources is None else ", ".join(resources) or "none",
         "labels at creation": ", ".join(f"{key}={value}" for key, value in pool.labels) or "none",
     }
@@ -366,7 +366,7 @@ def _cuda_by_driver(capabilities: NodeCapabilities) -> str | None:
     return f"{'' if branch_of(capabilities) == least.by else '>='}{least.cuda} (by driver)"
 
 
-def _joined(taints: Sequence[Taint]) -> str:
+def _taint_text(taints: Sequence[Taint]) -> str:
     return ", ".join(map(str, taints)) or "none"
 
 

@@ -236,10 +236,10 @@ def _users(rules: Sequence[ResourceRule]) -> dict[str, str]:
 
 def _uses(rules: Sequence[ResourceRule]) -> str:
     """Return the condition that container `c` uses a group."""
-    return f"{_NAMES}.exists(k, {' || '.join(_is(rule) for rule in rules)})"
+    return f"{_NAMES}.exists(k, {' || '.join(_matches_key(rule) for rule in rules)})"
 
 
-def _is(rule: ResourceRule, name: str = "k") -> str:
+def _matches_key(rule: ResourceRule, name: str = "k") -> str:
     """Return the condition that a resource name matches the key of a rule."""
     if rule.key_pattern:
         return f"{name}.matches({_quoted(f'^{plain_regex(rule.key_pattern)}$')})"
@@ -260,7 +260,7 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
             "reason": "Forbidden",
         }
 
-    is_key = _is(rule)
+    is_key = _matches_key(rule)
     if rule.limits is LimitsPolicy.DISABLED:
         yield validation(f"!u.limits.exists(k, {is_key})", _NOT_IN_LIMITS)
     if rule.limits is LimitsPolicy.REQUIRED:

@@ -66,7 +66,7 @@ _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
 _KUSTOMIZATIONS: Final = ("kustomization.yaml", "kustomization.yml", "Kustomization")
-# Names in a folder with which that of a missing file is compared.
+# Number of names in a folder that the name of a missing file is compared with.
 _COMPARED: Final = 1_000
 
 
@@ -143,11 +143,11 @@ def read_file(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        fix = _where(file) if isinstance(error, FileNotFoundError) else ""
+        fix = _path_hint(file) if isinstance(error, FileNotFoundError) else ""
         raise BadInputError(f"{file}: {error.strerror or error}{fix}") from None
 
 
-def _where(missing: Path) -> str:
+def _path_hint(missing: Path) -> str:
     """Return a similar name in the folder of a missing file, or the folder that its path starts in."""
     try:
         names = [path.name for path in islice(missing.parent.iterdir(), _COMPARED)]

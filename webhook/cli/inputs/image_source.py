@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 # Distinct images of one command; the manifests of a large cluster have some hundred.
 _MAX_IMAGES: Final = 1000
-# From so many images on, a terminal shows progress; fewer take a few seconds.
+# Number of images from which a terminal shows progress; fewer take a few seconds.
 _LONG_WORK: Final = 8
 _FILE_PREFIXES: Final = ("oci:", "archive:")
 _PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
@@ -120,7 +120,7 @@ def inspect_images(
 
     Raises BadInputError.
     """
-    files = {name: path for name in references if (path := _path(name))}
+    files = {name: path for name in references if (path := _image_path(name))}
     named = {name: _parsed(name) for name in references if name not in files}
     others = {name: parse_image(name) for name in in_objects if name not in named}
     if len(named) + len(others) + len(files) > _MAX_IMAGES:
@@ -132,7 +132,7 @@ def inspect_images(
     return [inspection for name in (*references, *others) for inspection in inspections.pop(name, ())]
 
 
-def _path(reference: str) -> Path | None:
+def _image_path(reference: str) -> Path | None:
     """Return the path of a file or folder with images; None for an image of a registry."""
     for prefix in _FILE_PREFIXES:
         if reference.startswith(prefix):
@@ -198,14 +198,14 @@ def images_in(filenames: Iterable[str], workloads: Workloads) -> tuple[list[str]
             try:
                 if isinstance(value, SourceError):
                     raise value
-                images |= dict.fromkeys(_of_object(value, workloads))
+                images |= dict.fromkeys(_images_of_object(value, workloads))
             except (SourceError, ObjectError) as error:
                 print_error(str(error) if isinstance(error, SourceError) else f"{place}: {error}")
                 complete = False
     return list(images), complete
 
 
-def _of_object(value: Any, workloads: Workloads) -> Iterator[str]:
+def _images_of_object(value: Any, workloads: Workloads) -> Iterator[str]:
     """Yield the images of the containers of an object."""
     if not isinstance(value, dict):
         return

@@ -145,10 +145,10 @@ def without_pool(state: EditableInventory, name: str) -> tuple[EditableInventory
 
     name: of the pool, or LABEL=VALUE. Raises ChangeError if there is no such pool.
     """
-    affected = _of_label(state, name) if "=" in name else _of_pool(state, name)
+    affected = _affected_by_label(state, name) if "=" in name else _affected_by_pool(state, name)
     if not any(affected):
         known = sorted(state.pool_names)
-        raise ChangeError(_NO_POOL, name=name, hint=suggestion(name, known), known=_listed(known))
+        raise ChangeError(_NO_POOL, name=name, hint=suggestion(name, known), known=_joined_names(known))
 
     def stays(manifest: Mapping[str, Any]) -> bool:
         kind, manifest_name = _kind(manifest), _name(manifest)
@@ -194,17 +194,17 @@ def with_profiles(
 def _selected(state: EditableInventory, selector: str, names: Collection[LabelNames]) -> Affected:
     """Return the nodes and pools of a selector. Raises ChangeError if it selects none or is ambiguous."""
     if not selector:
-        affected = _with_gpu(state, "", names)
+        affected = _affected_by_gpu(state, "", names)
         if not any(affected):
             raise ChangeError(_NO_GPUS)
         return affected
     if "=" in selector:
-        affected = _of_label(state, selector)
+        affected = _affected_by_label(state, selector)
         if not any(affected):
             known = [f"{key}={value}" for node in state.nodes for key, value in _labels(node).items()]
             raise ChangeError(_NO_LABEL, name=selector, hint=suggestion(selector, sorted(set(known))))
         return affected
-    of_pool, of_gpu = _of_pool(state, selector), _with_gpu(state, selector, names)
+    of_pool, of_gpu = _affected_by_pool(state, selector), _affected_by_gpu(state, selector, names)
     if any(of_pool) and any(of_gpu) and of_pool != of_gpu:
         node = next((node for node in state.nodes if _name(node) in of_gpu.nodes), {})
         facts = {"pool": _pool_label(state, selector), "gpu": names_of_product(names)[0]}
@@ -213,11 +213,13 @@ def _selected(state: EditableInventory, selector: str, names: Collection[LabelNa
     affected = of_pool if any(of_pool) else of_gpu
     if not any(affected):
         known = sorted(state.pool_names | _gpu_names(state, names))
-        raise ChangeError(_NO_NODES, name=selector, hint=suggestion(selector, known), known=_listed(known))
+        raise ChangeError(
+            _NO_NODES, name=selector, hint=suggestion(selector, known), known=_joined_names(known)
+        )
     return affected
 
 
-def _listed(names: Sequence[str]) -> str:
+def _joined_names(names: Sequence[str]) -> str:
     more = ", …" if len(names) > _SHOWN else ""
     return ", ".join(names[:_SHOWN]) + more if names else "-"
 
@@ -227,19 +229,19 @@ def names_of_product(names: Collection[LabelNames]) -> list[str]:
     return list(dict.fromkeys(key for label_set in names for key in label_set.product))
 
 
-def _of_label(state: EditableInventory, selector: str) -> Affected:
+def _affected_by_label(state: EditableInventory, selector: str) -> Affected:
     key, _, value = selector.partition("=")
     nodes = frozenset(_name(node) for node in state.nodes if _labels(node).get(key) == value)
     return Affected(nodes, frozenset(pool.name for pool in state.all_pools if (key, value) in pool.labels))
 
 
-def _of_pool(state: EditableInventory, name: str) -> Affected:
-    nodes = frozenset(_name(node) for node in state.nodes if _is_in(_labels(node), name))
-    pools = [pool for pool in state.all_pools if pool.name == name or _is_in(dict(pool.labels), name)]
+def _affected_by_pool(state: EditableInventory, name: str) -> Affected:
+    nodes = frozenset(_name(node) for node in state.nodes if _is_in_pool(_labels(node), name))
+    pools = [pool for pool in state.all_pools if pool.name == name or _is_in_pool(dict(pool.labels), name)]
     return Affected(nodes, frozenset(pool.name for pool in pools))
 
 
-def _is_in(labels: Mapping[str, str], pool: str) -> bool:
+def _is_in_pool(labels: Mapping[str, str], pool: str) -> bool:
     return any(labels.get(key) == pool for key in pool_labels())
 
 
@@ -248,14 +250,14 @@ def _pool_label(state: EditableInventory, pool: str) -> str:
     return next(keys, pool_labels()[0])
 
 
-def _with_gpu(state: EditableInventory, gpu: str, names: Collection[LabelNames]) -> Affected:
+def _affected_by_gpu(state: EditableInventory, gpu: str, names: Collection[LabelNames]) -> Affected:
     """Return the nodes and pools with a GPU of this name; for an empty name, with any GPU of NVIDIA."""
-    nodes = frozenset(_name(node) for node in state.nodes if _has(_node_gpu(node, names), gpu))
-    pools = [pool for pool in state.all_pools if _has(_pool_gpu(pool), gpu)]
+    nodes = frozenset(_name(node) for node in state.nodes if _has_name(_node_gpu(node, names), gpu))
+    pools = [pool for pool in state.all_pools if _has_name(_pool_gpu(pool), gpu)]
     return Affected(nodes, frozenset(pool.name for pool in pools))
 
 
-def _has(spellings: set[str] | None, gpu: str) -> bool:
+def _has_name(spellings: set[str] | None, gpu: str) -> bool:
     """Return whether a GPU has a name. spellings: its names; None if there is no GPU."""
     return spellings is not None and (not gpu or gpu.casefold() in spellings)
 

@@ -44,12 +44,12 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
                 for duplicate in document.duplicates:
                     print_warning(f"{duplicate}; the last value is used")
                 for place, value in document.objects():
-                    yield _place(str(document.locate(place))), value
+                    yield _without_column(str(document.locate(place))), value
     if empty:
         yield path, SourceError(Location(path), "contains no objects")
 
 
-def _place(location: str) -> str:
+def _without_column(location: str) -> str:
     """Return file and line of a location, without the column."""
     return location.rpartition(":")[0]
 

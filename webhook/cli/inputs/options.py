@@ -123,7 +123,7 @@ existing_objects_option: Final = files_option(
 )
 
 
-# What they are evaluated against.
+# What objects are evaluated with: rules, nodes and workload kinds.
 def rules_option(help_text: str) -> Callable[[F], F]:
     """Return the option --rules. help_text: what a command uses the rules for."""
     return files_option("--rules", "rule_paths", type=RULE_PATH, help=help_text)

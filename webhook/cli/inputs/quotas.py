@@ -106,7 +106,7 @@ class Quotas:
         """
         if (group, kind) in workloads.templates or not (self._written or self._source.selected):
             return ()
-        limits = self._of(namespace)
+        limits = self._limits_of(namespace)
         specs = {
             path: raw.get("spec", raw) for path, raw in workloads.templates_of(group, kind, document).items()
         }
@@ -133,7 +133,7 @@ class Quotas:
         is_pod = (request.group, request.kind, request.operation) == ("", "Pod", "CREATE")
         if not (is_pod and request.object and (self._written or self._source.selected)):
             return request, ""
-        document, added = with_defaults(request.object, self._of(request.namespace).defaults.values())
+        document, added = with_defaults(request.object, self._limits_of(request.namespace).defaults.values())
         if not added:
             return replace(request, object=document), ""
         text = _DEFAULTS.in_language(self._language)
@@ -149,7 +149,7 @@ class Quotas:
                 used[namespace] |= amounts.keys()
         findings = []
         for namespace, resources in sorted(used.items()):
-            for quota in self._of(namespace).quotas.values():
+            for quota in self._limits_of(namespace).quotas.values():
                 for resource in sorted(resources & quota.hard.keys()):
                     if not quota.left(resource):
                         facts = {"used": quantity_text(quota.used.get(resource, 0))}
@@ -183,7 +183,7 @@ class Quotas:
                     "left": quantity_text(left),
                     "needed": quantity_text(needed),
                     "pods": counted(copies, "pod"),
-                    "fit": str(_fitting(needs, left)),
+                    "fit": str(_pods_that_fit(needs, left)),
                 }
                 yield self._finding(message, quota, (resource,), facts, sure=sure)
 
@@ -207,7 +207,7 @@ class Quotas:
         text = "".join(part.having(**more, **facts).in_language(self._language) for part in parts)
         return QuotaFinding(quota.name, quota.namespace, resources, text)
 
-    def _of(self, namespace: str) -> _Limits:
+    def _limits_of(self, namespace: str) -> _Limits:
         if namespace not in self._read:
             documents = [*self._in_cluster(namespace), *self._written[namespace]]
             quotas = [
@@ -246,7 +246,7 @@ def _copies(document: Mapping[str, Any], path: Path, group: str) -> int:
     return copies
 
 
-def _fitting(needs: Iterable[tuple[Amount, int]], left: Amount) -> int:
+def _pods_that_fit(needs: Iterable[tuple[Amount, int]], left: Amount) -> int:
     """Return how many pods fit into what is left, in order. needs: amount of a pod, number of such pods."""
     fit = 0
     for amount, copies in needs:

@@ -164,7 +164,7 @@ WITHOUT_BUILT_IN: Final = Message(
     "evaluated with the rules in {paths}, without the built-in rules (add them with --rules builtin)"
 )
 
-# What is shown on a terminal while it takes long.
+# Progress on a terminal.
 READING_NODES: Final = Message("reading nodes")
 READING_WORKLOADS: Final = Message("reading pods and workloads")
 EVALUATING_WORKLOADS: Final = Message("evaluating workloads")

@@ -50,17 +50,21 @@ def differences(
     """
     set_keys = expect.model_fields_set
     compared = [
-        _one("allowed", expect.allowed, decision.allowed),
-        _violations(expect.violations, decision.violations, language),
+        _value_difference("allowed", expect.allowed, decision.allowed),
+        _violation_difference(expect.violations, decision.violations, language),
     ]
     if "warnings" in set_keys:
         compared.append(
-            _warnings(expect.warnings, [line.in_language(language) for line in decision.warning_lines])
+            _warning_difference(
+                expect.warnings, [line.in_language(language) for line in decision.warning_lines]
+            )
         )
     if "patch" in set_keys:
         expected = [operation.model_dump() for operation in expect.patch]
-        compared.append(_patch(expected, decision.patch))
-    compared += [_one(place, value, value_at(patched, place)) for place, value in expect.fields.items()]
+        compared.append(_patch_difference(expected, decision.patch))
+    compared += [
+        _value_difference(place, value, value_at(patched, place)) for place, value in expect.fields.items()
+    ]
     return [difference for difference in compared if any(mark != BOTH for mark, _ in difference.lines)]
 
 
@@ -82,14 +86,14 @@ def _text(value: Any) -> str:
     return _ABSENT if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
 
 
-def _one(key: str, expected: Any, actual: Any) -> Difference:
+def _value_difference(key: str, expected: Any, actual: Any) -> Difference:
     before, after = _text(expected), _text(actual)
     if before == after:
         return Difference(key, ((BOTH, after),))
     return Difference(key, ((EXPECTED, before), (ACTUAL, after)))
 
 
-def _patch(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
+def _patch_difference(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
     before, after = [_text(operation) for operation in expected], [_text(operation) for operation in actual]
     lines: list[tuple[str, str]] = []
     matcher = SequenceMatcher(a=before, b=after, autojunk=False)
@@ -102,7 +106,7 @@ def _patch(expected: Sequence[Any], actual: Sequence[Any]) -> Difference:
     return Difference("patch", tuple(lines))
 
 
-def _violations(
+def _violation_difference(
     expected: Sequence[ViolationDocument], actual: Sequence[Finding], language: Language
 ) -> Difference:
     pairs = _pairs(expected, actual, partial(_is_violation, language))
@@ -138,7 +142,7 @@ def _aligned(rows: Sequence[tuple[str, list[str]]]) -> list[str]:
     ]
 
 
-def _warnings(expected: Sequence[str], actual: Sequence[str]) -> Difference:
+def _warning_difference(expected: Sequence[str], actual: Sequence[str]) -> Difference:
     pairs = _pairs(expected, actual, _is_part)
     return Difference(
         "warnings",

@@ -68,8 +68,8 @@ def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
         path.write_text(text, "utf-8")
         click.echo(f"wrote {path}")
     if catalog:
-        _listed(target / _LIST, paths[0].name, f"# {name}.\n")
-        _listed(_CATALOG / _LIST, name)
+        _add_to_list(target / _LIST, paths[0].name, f"# {name}.\n")
+        _add_to_list(_CATALOG / _LIST, name)
         click.echo(f"listed in {target / _LIST} and {_CATALOG / _LIST}")
     click.echo(f"next: edit both, then\n  gpugate lint {paths[0]}\n  gpugate test {paths[1]}")
     click.echo("  make chart check" if catalog else f"  kubectl apply -f {paths[0]}")
@@ -85,7 +85,7 @@ def _texts(kind: str, name: str) -> dict[str, str]:
     }
 
 
-def _listed(kustomization: Path, resource: str, comment: str = "") -> None:
+def _add_to_list(kustomization: Path, resource: str, comment: str = "") -> None:
     """Add a resource to the list at the end of a kustomization. comment: first lines of a new file."""
     head = f"{comment}apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n"
     text = kustomization.read_text("utf-8") if kustomization.exists() else head

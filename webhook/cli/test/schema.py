@@ -148,7 +148,7 @@ def _time(text: str) -> str:
     return text
 
 
-def _some(cases: list[CaseDocument]) -> list[CaseDocument]:
+def _at_least_one(cases: list[CaseDocument]) -> list[CaseDocument]:
     if not cases:
         raise ValueError("no cases; write at least one")
     return cases
@@ -166,4 +166,4 @@ class RuleTestDocument(RuleDocument):
     disable: list[NonEmpty] = Field([], description="names or globs of rules to disable")
     lang: Annotated[Language, WORD] = Field(Language.EN, description="the language of messages")
     nodes: Nodes = Field([], description="for all cases")
-    cases: Annotated[list[CaseDocument], AfterValidator(_some)] = Field(description="at least one")
+    cases: Annotated[list[CaseDocument], AfterValidator(_at_least_one)] = Field(description="at least one")

@@ -18,7 +18,7 @@ _PLAIN: Final = re.compile(r"[A-Za-z/][A-Za-z0-9_/~.-]*")
 _NOT_STRINGS: Final = frozenset({"null", "true", "false", "yes", "no", "on", "off", "y", "n"})
 
 
-class Place(NamedTuple):
+class Position(NamedTuple):
     """A position in a text: line and column, from 0."""
 
     line: int
@@ -29,8 +29,8 @@ class Place(NamedTuple):
 class Edit:
     """A text that replaces the range from start to end."""
 
-    start: Place
-    end: Place
+    start: Position
+    end: Position
     text: str
 
 
@@ -59,7 +59,7 @@ def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | N
     if block_style and items and isinstance(value, yaml.SequenceNode) and not value.flow_style:
         start = _start(document, value)
         return Edit(start, end, f"\n{' ' * start.column}".join(f"- {item}" for item in items))
-    after_colon = Place(document.line + key.end_mark.line, key.end_mark.column + 1)
+    after_colon = Position(document.line + key.end_mark.line, key.end_mark.column + 1)
     if block_style and items:
         indent = " " * (key.start_mark.column + 2)
         return Edit(after_colon, end, "".join(f"\n{indent}- {item}" for item in items))
@@ -105,11 +105,11 @@ def _nodes(document: Document, path: Path) -> list[yaml.Node]:
     return [*nodes, key, node]
 
 
-def _start(document: Document, node: yaml.Node) -> Place:
-    return Place(document.line + node.start_mark.line, node.start_mark.column)
+def _start(document: Document, node: yaml.Node) -> Position:
+    return Position(document.line + node.start_mark.line, node.start_mark.column)
 
 
-def _end(document: Document, node: yaml.Node) -> Place:
+def _end(document: Document, node: yaml.Node) -> Position:
     """Return the end of a value's text; the end mark of a block is the start of the next token."""
     while isinstance(node, yaml.CollectionNode) and node.value and not node.flow_style:
         last = node.value[-1]
@@ -118,4 +118,4 @@ def _end(document: Document, node: yaml.Node) -> Place:
     if not column:  # a block scalar, with the blank lines after it
         above = "".join(document.lines[:line]).rstrip().splitlines()
         line, column = len(above) - 1, len(above[-1])
-    return Place(document.line + line, column)
+    return Position(document.line + line, column)

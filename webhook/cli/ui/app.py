@@ -136,10 +136,10 @@ def _add_answers(app: flask.Flask, page: Page) -> None:
     answers("/api/matrix", Question, partial(matrix, page))
     answers("/api/case", Question, lambda question: {"text": write_case(page, question)})
     answers("/api/ruletest", Question, lambda question: {"text": write_test(page, question)})
-    answers("/api/open", OpenedCase, _opened)
+    answers("/api/open", OpenedCase, _open_case)
 
 
-def _opened(case: OpenedCase) -> dict[str, str]:
+def _open_case(case: OpenedCase) -> dict[str, str]:
     saved = read_case(case.text)
     return {"pod": saved.pod, "nodes": saved.nodes, "namespace": saved.namespace}
 

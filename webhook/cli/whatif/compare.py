@@ -163,11 +163,11 @@ class ClusterState:
         request = subject.request
         node = _node_of(request.object or {}) if request.kind == "Pod" else ""
         if node and self._inventory.everything and not self._inventory.named(node):
-            why = (_plain(self._say(_NODE_REMOVED, node=node)),)
+            why = (_reason_of_line(self._text(_NODE_REMOVED, node=node)),)
             return RunState(True, False, why, certainty=Certainty.CERTAIN)
-        runs = self._run_state(self._place(request))
+        runs = self._run_state(self._placement(request))
         if subject.from_pods and runs.allowed and runs.runs is False:
-            # The affinity of its pods may be that of an earlier decision, which a new pod does not have.
+            # Its pods may have the affinity of an earlier decision, which a new pod does not have.
             runs = runs._replace(runs=None, certainty=Certainty.UNKNOWN)
         moving = 0
         for pod in subject.pods:
@@ -182,9 +182,9 @@ class ClusterState:
         if not self._inventory.named(node):
             return False
         request = AdmissionRequest("CREATE", "", "Pod", namespace, pod, mutating=False)
-        return self._run_state(self._place(request)).runs is not False
+        return self._run_state(self._placement(request)).runs is not False
 
-    def _place(self, request: AdmissionRequest) -> Placement:
+    def _placement(self, request: AdmissionRequest) -> Placement:
         return place(self._snapshot, request, self._now)
 
     def _run_state(self, placement: Placement) -> RunState:
@@ -197,7 +197,10 @@ class ClusterState:
         fitting = min(placement.nodes, key=lambda nodes: nodes.compatible.bit_count(), default=None)
         runs = RunState(decision.allowed, decision.allowed, (), warnings)
         if fitting and self._inventory.everything:
-            candidates, compatible = self._set(fitting.candidates), self._set(fitting.compatible)
+            candidates, compatible = (
+                self._node_names(fitting.candidates),
+                self._node_names(fitting.compatible),
+            )
             runs = runs._replace(nodes=compatible, candidates=candidates, pools=fitting.pools)
         if not decision.allowed:
             denying = [violation for violation in decision.violations if violation.action is Action.DENY]
@@ -208,14 +211,14 @@ class ClusterState:
                 )
                 for violation in denying
             ]
-            denial = _plain(decision.denial.in_language(language).partition("\n")[0])
+            denial = _reason_of_line(decision.denial.in_language(language).partition("\n")[0])
             certain = any(violation.certainty is Certainty.CERTAIN for violation in denying)
             sure = Certainty.CERTAIN if certain else Certainty.LIKELY
             return runs._replace(reasons=tuple(dict.fromkeys(reasons)) or (denial,), certainty=sure)
         unknown = [reason for _, reason in decision.not_checked if reason in (NO_NODES, UNKNOWN_CUDA)]
         if unknown:
             texts = dict.fromkeys(reason.in_language(language) for reason in unknown)
-            reasons = [*map(_plain, texts)]
+            reasons = [*map(_reason_of_line, texts)]
             runs = runs._replace(runs=None, reasons=tuple(reasons), certainty=Certainty.UNKNOWN)
         if fitting and self._inventory.everything and not (fitting.compatible or fitting.pools):
             return self._without_node(runs, fitting)
@@ -224,22 +227,22 @@ class ClusterState:
     def _without_node(self, runs: RunState, fitting: FittingNodes) -> RunState:
         """Return whether a workload runs, if no known node is compatible with it."""
         if fitting.unknown:
-            why = self._say(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
-            unknown = (*runs.reasons, _plain(why))
+            why = self._text(_UNKNOWN_NODES, count=fitting.unknown.bit_count())
+            unknown = (*runs.reasons, _reason_of_line(why))
             return runs._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
         if self._inventory.undeclared:
-            unknown = (*runs.reasons, _plain(self._say(_UNDECLARED)))
+            unknown = (*runs.reasons, _reason_of_line(self._text(_UNDECLARED)))
             return runs._replace(runs=None, reasons=unknown, certainty=Certainty.UNKNOWN)
         # Only likely: labels and taints of nodes may change, and selectors of the workload.
-        reasons = (_plain(self._say(_NO_NODE)),)
+        reasons = (_reason_of_line(self._text(_NO_NODE)),)
         return runs._replace(runs=False, reasons=reasons, certainty=Certainty.LIKELY)
 
-    def _set(self, nodes: int) -> frozenset[str]:
+    def _node_names(self, nodes: int) -> frozenset[str]:
         if (names := self._names.get(nodes)) is None:
             names = self._names[nodes] = frozenset(self._inventory.names(nodes))
         return names
 
-    def _say(self, text: Message, **facts: object) -> str:
+    def _text(self, text: Message, **facts: object) -> str:
         return text.having(**facts).in_language(self._language)
 
 
@@ -300,7 +303,7 @@ def _effect(before: RunState, after: RunState, *, concerned: bool) -> Impact:
     return Impact.MORE_NODES if nodes_after - nodes_before or after.pools - before.pools else Impact.UNCHANGED
 
 
-def _plain(line: str) -> Reason:
+def _reason_of_line(line: str) -> Reason:
     """Return a reason whose whole line is its cause."""
     return Reason(line, line)
 

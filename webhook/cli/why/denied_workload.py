@@ -9,7 +9,7 @@ from typing import Any, Final
 from webhook.cli.audit.workloads import WorkloadObject
 from webhook.cli.why.failures import Source, Statement, shortened
 
-# What the controllers of Kubernetes write if the API server rejects a pod:
+# Reason of the event and type of the condition that controllers write if the API server rejects a pod:
 # https://github.com/kubernetes/kubernetes/blob/v1.36.0/pkg/controller/controller_utils.go
 FAILED_CREATE: Final = "FailedCreate"
 _REPLICA_FAILURE: Final = "ReplicaFailure"

@@ -15,7 +15,7 @@ from rules.text.glob import glob, is_glob
 from webhook.cluster.reflector import Applied, Change, Listed
 from webhook.cluster.resource import PODS, Object, Resource
 
-# Distinct images of a cluster, somewhat more than the ConfigMaps hold; and those of one object.
+# Distinct images of a cluster, somewhat more than the ConfigMaps hold; and images of one object.
 MAX_IMAGES: Final = 5000
 MAX_OF_OBJECT: Final = 16
 # Pull secrets of an image that are tried; pods of several namespaces may use it.
@@ -108,7 +108,7 @@ class UsedImage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Object:
+class _ObjectPart:
     """The part of an object that is kept."""
 
     containers: tuple[tuple[str, frozenset[str]], ...]  # image and extended resources
@@ -129,7 +129,7 @@ class ImageUse:
     def __init__(self, on_change: Callable[[], None] = lambda: None) -> None:
         self._lock = threading.Lock()
         self._on_change = on_change
-        self._listed: dict[str, dict[tuple[str, str], _Object]] = {}
+        self._listed: dict[str, dict[tuple[str, str], _ObjectPart]] = {}
         self._accelerators = _Accelerators(())
         self._images: dict[str, UsedImage] | None = None
         self.omitted = 0
@@ -150,12 +150,12 @@ class ImageUse:
         with self._lock:
             before = self._listed.get(resource.name)
             if isinstance(change, Listed):
-                by_key = {_key(document): _kept(document, steps) for document in change.objects}
+                by_key = {_key(document): _relevant_part(document, steps) for document in change.objects}
                 self._listed[resource.name] = {key: part for key, part in by_key.items() if part}
             else:
                 objects = self._listed.setdefault(resource.name, {})
                 key = _key(change.object)
-                part = _kept(change.object, steps) if isinstance(change, Applied) else None
+                part = _relevant_part(change.object, steps) if isinstance(change, Applied) else None
                 if objects.get(key) == part:
                     return
                 if part:
@@ -179,7 +179,7 @@ class ImageUse:
             return self._images
 
     def _add(
-        self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], part: _Object
+        self, images: dict[str, UsedImage], parsed: dict[str, tuple[str, Image] | None], part: _ObjectPart
     ) -> None:
         """Add the images of an object. parsed: a cache of key and image by text; most pods share images."""
         for text, resources in part.containers:
@@ -219,7 +219,7 @@ def _key(document: Object) -> tuple[str, str]:
     return document["metadata"].get("namespace", ""), document["metadata"]["name"]
 
 
-def _kept(document: Object, steps: tuple[str, ...]) -> _Object | None:
+def _relevant_part(document: Object, steps: tuple[str, ...]) -> _ObjectPart | None:
     """Return the part of an object to keep; None if no container has an extended resource."""
     spec: Any = document
     for step in steps:
@@ -232,7 +232,7 @@ def _kept(document: Object, steps: tuple[str, ...]) -> _Object | None:
     namespace = document["metadata"].get("namespace", "")
     names = [reference.get("name", "") for reference in spec.get("imagePullSecrets") or ()]
     secrets = tuple(PullSecret(namespace, name) for name in names[:_MAX_SECRETS] if name)
-    return _Object(relevant[:MAX_OF_OBJECT], secrets)
+    return _ObjectPart(relevant[:MAX_OF_OBJECT], secrets)
 
 
 def _extended(container: Mapping[str, Any]) -> frozenset[str]:

@@ -106,7 +106,7 @@ class Resolver:
         Raises KubernetesError if facts could not be written; the next step repeats that.
         """
         try:
-            self._take_rules()
+            self._apply_rules()
             if not self.awaited:
                 self._advance(self._monotonic(), self._clock())
         finally:
@@ -115,7 +115,7 @@ class Resolver:
     def _changed(self) -> None:
         self.on_change()
 
-    def _take_rules(self) -> None:
+    def _apply_rules(self) -> None:
         if self.rules.awaited:
             return
         if not self._is_loaded:
@@ -137,7 +137,7 @@ class Resolver:
             self._images = images
             self.used = {key: used for key, used in images.items() if not self.rules.is_known(key)}
         for done in [key for key, future in self._reading.items() if future.done()]:
-            self._take(done, self._reading.pop(done), now, wall)
+            self._handle_result(done, self._reading.pop(done), now, wall)
         self.store.use(self.used, wall)
         self._queue.retain(self.used, now)
         for name, used in self.used.items():
@@ -153,18 +153,20 @@ class Resolver:
         self._reading[key] = future
         future.add_done_callback(lambda _: self.on_change())
 
-    def _take(self, key: str, future: Future[InspectedImage] | Future[str], now: float, wall: float) -> None:
+    def _handle_result(
+        self, key: str, future: Future[InspectedImage] | Future[str], now: float, wall: float
+    ) -> None:
         """Handle the result of reading an image, or its error."""
         error = future.exception()
         if error is None:
-            self._take_result(key, future.result(), now, wall)
+            self._handle_success(key, future.result(), now, wall)
         elif isinstance(error, ImageError):
             self._failed(key, error.reason, str(error), now, error.retry_after_s)
         else:
             self._failed(key, Reason.INVALID, "an internal error", now)
             raise error
 
-    def _take_result(self, key: str, result: InspectedImage | str, now: float, wall: float) -> None:
+    def _handle_success(self, key: str, result: InspectedImage | str, now: float, wall: float) -> None:
         if isinstance(result, str):
             if result != self.store.digest(key) and key in self.used:
                 self._read(key, self._reader.inspect(self.used[key].image))
