@@ -103,14 +103,14 @@ def _of_rows(place: str, noun: _Noun, old: Sequence[Row], new: Sequence[Row]) ->
 
 
 def _by_key(noun: _Noun, rows: Sequence[Row]) -> dict[tuple[Any, ...], Row]:
-    """Return rows by their identity; of equal ones, by their number as well."""
+    """Return rows by their identity, and by a number among rows with an equal one."""
     numbers: Counter[tuple[Any, ...]] = Counter()
-    found = {}
+    by_key = {}
     for row in rows:
         key = tuple(row.get(name) for name in noun.keys)
-        found[*key, numbers[key]] = row
+        by_key[*key, numbers[key]] = row
         numbers[key] += 1
-    return found
+    return by_key
 
 
 def _name(noun: _Noun, row: Row) -> Message:
