@@ -7,11 +7,12 @@ from typing import Any
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
-from rules import Language, RuleSet
+from rules import RuleSet
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.certainty import Certainty
 from rules.model.decision import Decision
+from rules.text.i18n import Text
 from tests.laws.test_inventory_laws import (
     READY,
     clusters,
@@ -75,11 +76,13 @@ def test_selectors_and_affinity_of_a_bound_pod_change_nothing(
 # What status and events may say of a pod, whatever a decision says of it.
 STATEMENTS = (
     Statement(
-        Source.EVENT, "event", "FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu."
+        Source.EVENT,
+        Text("event"),
+        "FailedScheduling: 0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     ),
-    Statement(Source.EVENT, "event", "FailedScheduling: 3 node(s) had untolerated taint(s)."),
-    Statement(Source.STATUS, "status", "OOMKilled"),
-    Statement(Source.LOG, "log", "CUDA_ERROR_ILLEGAL_ADDRESS"),
+    Statement(Source.EVENT, Text("event"), "FailedScheduling: 3 node(s) had untolerated taint(s)."),
+    Statement(Source.STATUS, Text("status"), "OOMKilled"),
+    Statement(Source.LOG, Text("log"), "CUDA_ERROR_ILLEGAL_ADDRESS"),
 )
 
 
@@ -112,7 +115,7 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     created = request(pod, mutating=False)
     decision = decide(session.snapshot, created)
     whatif = ClusterState(session.snapshot, 0).runs(WorkloadRequest("default", "Pod/train", created))
-    explained = causes(decision, statements, Language.EN, Unscheduled(session.inventory, spec))
+    explained = causes(decision, statements, Unscheduled(session.inventory, spec))
     facts = Certainty.CERTAIN in certainties(decision)
 
     assert facts is any(each.basis.value == "fact" for each in decision.violations)

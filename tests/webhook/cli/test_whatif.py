@@ -235,6 +235,7 @@ def test_the_summary_comes_first_and_then_reasons_and_workloads() -> None:
         "3 个工作负载：1 个中断，0 个恢复可用，1 个未知，1 个节点减少，0 个新增警告"
         == chinese.stdout.splitlines()[0]
     )
+    assert "兼容节点" in chinese.stdout
 
 
 def test_the_report_is_one_html_file_with_all_workloads_that_change() -> None:

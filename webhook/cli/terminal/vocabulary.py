@@ -46,7 +46,8 @@ _HEADINGS: Final = {
     "about": Message("DESCRIPTION"),
     "action": Message("ACTION"),
     "certificate": Message("CERTIFICATE"),
-    "compatible nodes": Message("NODES"),
+    # The empty value distinguishes the template from that of all nodes, which is another word in Chinese.
+    "compatible nodes": Message("NODES{compatible}", compatible=""),
     "breaks": Message("BREAKS"),
     "compute": Message("COMPUTE"),
     "cuda": Message("CUDA"),
@@ -219,7 +220,8 @@ NO_PODS_WANTED: Final = Message("The workload asks for no pods: replicas is 0, o
 NO_PODS: Final = Message("no known cause was found; its controller has created no pods")
 POD_RUNS: Final = Message("The pod runs, and no known failure was found.")
 EVENTS_EXPIRED: Final = Message("no events: the API server keeps them for an hour by default")
-LOG_OF: Final = Message("log of {name}{which}")
+LOG_OF: Final = Message("log of {name}")
+LOG_BEFORE: Final = Message("log of {name} (previous)")
 LOOKED_AT: Final = Message("compared: rules and nodes of today, state, {events}, logs: {logs}")
 # Lines of `explain`.
 NO_RESOURCES: Final = Message("no resources requested")

@@ -33,6 +33,7 @@ from webhook.cli.terminal.vocabulary import (
     CAUSE_SEEN,
     CAUSE_UNKNOWN,
     EVENTS_EXPIRED,
+    LOG_BEFORE,
     LOG_OF,
     LOOKED_AT,
     NO_PODS,
@@ -104,12 +105,12 @@ def command(
         if isinstance(facts, PodFacts):
             _read_cluster(facts, session, container, tail)
     else:
-        facts = _of_files(str(filename), logs, events, session.language)
+        facts = _of_files(str(filename), logs, events)
     facts.notes[:0] = session.notes
     decision = _decision(facts.object, session)
     spec = facts.document.get("spec")
     nodes = Unscheduled(session.inventory, spec if isinstance(spec, dict) else {})
-    pod_causes = causes(decision, facts.statements(), session.language, nodes, runs=facts.runs)
+    pod_causes = causes(decision, facts.statements(), nodes, runs=facts.runs)
     result = Result(facts, decision, pod_causes, session.language)
     if output == "text":
         result.show()
@@ -136,8 +137,8 @@ class Result:
     def looked_at(self) -> str:
         """Return the line with the inputs that were compared."""
         logs = ", ".join(
-            f"{place.partition(', line')[0]} ({lines.in_language(self.language)})"
-            for place, text in self.facts.logs.items()
+            f"{log.in_language(self.language)} ({lines.in_language(self.language)})"
+            for log, text in self.facts.logs.items()
             for lines in [counted(len(text.splitlines()), "line")]
         )
         events = counted(len(self.facts.events), "event")
@@ -162,12 +163,14 @@ class Result:
 
     def _cause_lines(self, cause: Cause) -> list[list[str]]:
         """Return the lines of a cause: certainty and text, the fix, the evidence; each in parts."""
-        lines: list[list[str]] = [[self._mark(cause.certainty), shortened(cause.text)]]
-        lines += [[f"  → {shortened(cause.fix)}"]] if cause.fix else []
+        text, fix = cause.text.in_language(self.language), cause.fix.in_language(self.language)
+        lines: list[list[str]] = [[self._mark(cause.certainty), shortened(text)]]
+        lines += [[f"  → {shortened(fix)}"]] if fix else []
         label = CAUSE_SEEN.in_language(self.language)
-        return lines + [
-            [styled(f"  {label}: {line.place}: {line.text}", dim=True)] for line in cause.evidence
-        ]
+        for line in cause.evidence:
+            place = line.place.in_language(self.language)
+            lines.append([styled(f"  {label}: {place}: {line.text}", dim=True)])
+        return lines
 
     def _no_cause(self) -> list[str]:
         is_pod = isinstance(self.facts, PodFacts)
@@ -195,9 +198,12 @@ class Result:
                     "name": cause.name,
                     "certain": cause.certainty is Certainty.CERTAIN,
                     "certainty": cause.certainty.value,
-                    "cause": cause.text,
-                    "fix": cause.fix,
-                    "evidence": [{"place": line.place, "text": line.text} for line in cause.evidence],
+                    "cause": cause.text.in_language(self.language),
+                    "fix": cause.fix.in_language(self.language),
+                    "evidence": [
+                        {"place": line.place.in_language(self.language), "text": line.text}
+                        for line in cause.evidence
+                    ],
                 }
                 for cause in self.causes
             ],
@@ -274,18 +280,10 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
         except BadInputError as error:
             facts.notes.append(str(error))
         else:
-            facts.logs[_log_place(name, language, previous=previous)] = text
+            facts.logs[(LOG_BEFORE if previous else LOG_OF).having(name=name)] = text
 
 
-def _log_place(name: str, language: Language, *, previous: bool = False) -> str:
-    """Return where a line of a log is, with `{line}`."""
-    which = " (previous)" if previous else ""
-    return LOG_OF.in_language(language).format(name=name, which=which).replace("{", "{{").replace(
-        "}", "}}"
-    ) + (", line {line}")
-
-
-def _of_files(filename: str, logs: Sequence[str], events: str | None, language: Language) -> PodFacts:
+def _of_files(filename: str, logs: Sequence[str], events: str | None) -> PodFacts:
     """Return the pod in a file, with its logs and events. Raises BadInputError."""
     pods = []
     for source, value in objects_in(filename):
@@ -300,7 +298,7 @@ def _of_files(filename: str, logs: Sequence[str], events: str | None, language: 
     facts = PodFacts(pods[0])
     for path in logs:
         for name, text in read_path(path, lenient=True):
-            facts.logs[_log_place(Path(name).name, language)] = text
+            facts.logs[LOG_OF.having(name=Path(name).name)] = text
     if events:
         documents = [value for _, value in objects_in(events)]
         facts.events += events_of(facts.pod, documents)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rules.text.i18n import Message
 from webhook.cli.audit.workloads import WorkloadObject
 from webhook.cli.why.failures import Source, Statement, shortened
 
@@ -15,6 +16,8 @@ FAILED_CREATE: Final = "FailedCreate"
 _REPLICA_FAILURE: Final = "ReplicaFailure"
 # ReplicaSets or Jobs of one workload that are read, the newest first.
 _MOST_CHILDREN: Final = 8
+_EVENT_OF: Final = Message("event of {kind}/{name}")
+_CONDITION_OF: Final = Message("condition {condition} of {kind}/{name}")
 
 
 @dataclass(slots=True)
@@ -25,7 +28,7 @@ class WorkloadFacts:
     children: tuple[WorkloadObject, ...] = ()  # objects that it controls, the newest first
     events: list[Mapping[str, Any]] = field(default_factory=list)  # FailedCreate, of object and children
     notes: list[str] = field(default_factory=list)  # what could not be read, and why
-    logs: dict[str, str] = field(default_factory=dict)
+    logs: dict[Message, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, workload: WorkloadObject, children: Sequence[WorkloadObject]) -> WorkloadFacts:
@@ -74,7 +77,7 @@ class WorkloadFacts:
         newest = {self._about(event): event for event in self.events}
         for (kind, name), event in newest.items():
             text = f"{FAILED_CREATE}: {_first_line(event.get('message'))}"
-            yield Statement(Source.EVENT, f"event of {kind}/{name}", text)
+            yield Statement(Source.EVENT, _EVENT_OF.having(kind=kind, name=name), text)
         if not newest:
             yield from self._conditions()
 
@@ -86,7 +89,9 @@ class WorkloadFacts:
                 if not isinstance(condition, dict) or condition.get("type") != _REPLICA_FAILURE:
                     continue
                 if condition.get("status") == "True":
-                    place = f"condition {_REPLICA_FAILURE} of {controller.kind}/{controller.key.name}"
+                    place = _CONDITION_OF.having(
+                        condition=_REPLICA_FAILURE, kind=controller.kind, name=controller.key.name
+                    )
                     text = f"{condition.get('reason')}: {_first_line(condition.get('message'))}"
                     yield Statement(Source.STATUS, place, text)
 

@@ -31,6 +31,9 @@ _INSUFFICIENT: Final = "insufficient-resource"
 _UNTOLERATED: Final = "untolerated-taint"
 # The row whose message has the violations itself.
 _DENIED: Final = "denied-by-gpugate"
+_LINE: Final = Message("{log}, line {line}")
+# The names of the groups of a pattern in its cause and fix.
+_GROUPS: Final = ("first", "second", "third", "fourth")
 _BY_POLICY: Final = Message("{reason} (policy of rule {rule})")
 # Escape sequences that colour a log: https://en.wikipedia.org/wiki/ANSI_escape_code
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
@@ -44,11 +47,18 @@ class Source(StrEnum):
     LOG = "log"
 
 
+class _Sentence(Message):
+    """A text without the colon at its end, if the value that follows is empty."""
+
+    def _formatted(self, language: Language) -> str:
+        return super()._formatted(language).rstrip(": \uff1a")
+
+
 class Statement(NamedTuple):
     """One line about a pod."""
 
     source: Source
-    place: str  # for people
+    place: Message
     text: str
 
 
@@ -58,8 +68,8 @@ class Cause:
 
     name: str  # of the rule, or of the row in the table of failures
     certainty: Certainty  # CERTAIN if the evidence proves it, otherwise LIKELY
-    text: str
-    fix: str
+    text: Message
+    fix: Message
     evidence: tuple[Statement, ...] = ()
 
 
@@ -133,13 +143,13 @@ def _patterns() -> tuple[_Pattern, ...]:
     return (*known, *of_cuda)
 
 
-def log_statements(place: str, text: str) -> Iterator[Statement]:
-    """Yield the last lines of a log, each cut to a length. place: a name with `{line}`."""
+def log_statements(log: Message, text: str) -> Iterator[Statement]:
+    """Yield the last lines of a log, each cut to a length. log: its name."""
     lines = text.splitlines()
     first = max(0, len(lines) - MAX_LINES)
     for number, line in enumerate(lines[first:], first + 1):
         if line.strip():
-            yield Statement(Source.LOG, place.format(line=number), shortened(line))
+            yield Statement(Source.LOG, _LINE.having(log=log, line=number), shortened(line))
 
 
 def shortened(text: str) -> str:
@@ -155,7 +165,6 @@ def shortened(text: str) -> str:
 def causes(
     decision: Decision,
     statements: Iterable[Statement],
-    language: Language,
     pod: Unscheduled | None = None,
     *,
     runs: bool = False,
@@ -171,13 +180,7 @@ def causes(
     evidence = tuple(line for match in foreseen for line in match.evidence)[:_MAX_EVIDENCE]
     denied = any(match.pattern.name == _DENIED for match in matches)  # which says what the violations do
     by_rules = [
-        Cause(
-            violation.rule,
-            violation.certainty,
-            _reason(violation, language),
-            violation.fix.in_language(language),
-            evidence,
-        )
+        Cause(violation.rule, violation.certainty, _reason(violation), violation.fix, evidence)
         for violation in (() if denied else decision.violations)
         if violation.basis is Basis.FACT or evidence or not runs
     ]
@@ -185,16 +188,15 @@ def causes(
     rest = [match for match in matches if all(match is not other for other in explained)]
     if by_rules or any(not match.pattern.also for match in rest):
         rest = [match for match in rest if not match.pattern.also]
-    by_tables = [_cause(match, language, pod) for match in rest]
+    by_tables = [_cause(match, pod) for match in rest]
     return sorted([*by_rules, *by_tables], key=lambda cause: cause.certainty is not Certainty.CERTAIN)
 
 
-def _reason(violation: Finding, language: Language) -> str:
+def _reason(violation: Finding) -> Message:
     """Return the reason of a violation; a violation of policy names the rule, whose owner can change it."""
-    reason = violation.reason
-    if violation.basis is not Basis.FACT:
-        reason = _BY_POLICY.having(reason=reason, rule=violation.rule)
-    return reason.in_language(language)
+    if violation.basis is Basis.FACT:
+        return violation.reason
+    return _BY_POLICY.having(reason=violation.reason, rule=violation.rule)
 
 
 def _matches(statements: Iterable[Statement]) -> Sequence[_Match]:
@@ -212,13 +214,14 @@ def _matches(statements: Iterable[Statement]) -> Sequence[_Match]:
     return list(matches.values())
 
 
-def _cause(match: _Match, language: Language, pod: Unscheduled | None) -> Cause:
+def _cause(match: _Match, pod: Unscheduled | None) -> Cause:
     pattern, groups, texts = match.pattern, match.groups, (match.pattern.cause, match.pattern.fix)
     if pod is not None and pattern.name == _INSUFFICIENT:
         groups = (pod.shortest(match.evidence[0].text, groups[0]),)
         texts = pod.shortage(groups[0]) or texts
     elif pod is not None and pattern.name == _UNTOLERATED and not any(groups):
         groups = (pod.taints(),)
-    cause, fix = (text.in_language(language).format(*groups).rstrip(": \uff1a") for text in texts)
+    values = dict(zip(_GROUPS, groups, strict=False))
+    cause, fix = (_Sentence("{text}", text=text.having(**values)) for text in texts)
     certainty = Certainty.CERTAIN if pattern.certain else Certainty.LIKELY
     return Cause(pattern.name, certainty, cause, fix, tuple(match.evidence))

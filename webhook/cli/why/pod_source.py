@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from rules.text.i18n import Message
 from webhook.cli.audit.workloads import WorkloadObject
 from webhook.cli.why.failures import Source, Statement, log_statements, shortened
 
 # States of containers, in the order in which they count: https://kubernetes.io/docs/reference/kubernetes-api/
 _STATES: Final = (("state", "waiting"), ("state", "terminated"), ("lastState", "terminated"))
 _STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
+_STATUS_OF_POD: Final = Message("status of the pod")
+_STATUS_OF_CONTAINER: Final = Message("status of container {name!r}")
+_CONDITION: Final = Message("condition {type}")
+_EVENT: Final = Message("event")
 
 
 @dataclass(slots=True)
@@ -20,7 +25,7 @@ class PodFacts:
 
     pod: Mapping[str, Any]
     events: list[Mapping[str, Any]] = field(default_factory=list)
-    logs: dict[str, str] = field(default_factory=dict)  # text by place
+    logs: dict[Message, str] = field(default_factory=dict)  # text by the name of the log
     notes: list[str] = field(default_factory=list)  # what could not be read, and why
 
     @property
@@ -103,7 +108,7 @@ class PodFacts:
         """Yield the lines of status, events and logs, in this order; no scheduling if there is a node."""
         words = (self.status.get("reason"), self.status.get("message"))
         if text := " ".join(str(word) for word in words if word):
-            yield Statement(Source.STATUS, "status of the pod", shortened(text))
+            yield Statement(Source.STATUS, _STATUS_OF_POD, shortened(text))
         conditions = self.status.get("conditions")
         for condition in conditions if isinstance(conditions, list) and not self.scheduled else ():
             if (
@@ -111,19 +116,19 @@ class PodFacts:
                 and condition.get("status") == "False"
                 and condition.get("message")
             ):
-                place = f"condition {condition.get('type')}"
+                place = _CONDITION.having(type=condition.get("type"))
                 yield Statement(Source.STATUS, place, shortened(str(condition["message"])))
         for name, _, state in self._states():
             text = " ".join(str(state[key]) for key in ("reason", "message") if state.get(key))
             if text:
-                yield Statement(Source.STATUS, f"status of container {name!r}", shortened(text))
+                yield Statement(Source.STATUS, _STATUS_OF_CONTAINER.having(name=name), shortened(text))
         for event in self.events:
             reason = str(event.get("reason", ""))
             if not (self.scheduled and reason == "FailedScheduling"):
                 text = f"{reason}: {event.get('message') or event.get('note') or ''}"
-                yield Statement(Source.EVENT, "event", shortened(text))
-        for place, text in self.logs.items():
-            yield from log_statements(place, text)
+                yield Statement(Source.EVENT, _EVENT, shortened(text))
+        for log, text in self.logs.items():
+            yield from log_statements(log, text)
 
 
 def events_of(pod: Mapping[str, Any], documents: Sequence[Any]) -> list[Mapping[str, Any]]:

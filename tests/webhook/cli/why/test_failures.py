@@ -74,7 +74,7 @@ ERRORS: Final = read_table("errors")
 def found(*lines: str, source: Source = Source.LOG, violations: tuple[Finding, ...] = ()) -> list[Cause]:
     """Return the causes by lines of one source."""
     decision = Decision(allowed=not violations, violations=violations)
-    return causes(decision, [Statement(source, "place", line) for line in lines], Language.EN)
+    return causes(decision, [Statement(source, Text("place"), line) for line in lines])
 
 
 def test_every_row_has_a_sample() -> None:
@@ -89,9 +89,9 @@ def test_a_sample_names_its_cause_in_both_languages(name: str) -> None:
     line, row = SAMPLES[name], ROWS[name]
     seen = {source for source in Source for each in found(line, source=source) if each.name == name}
     texts = [
-        part
+        part.in_language(language)
         for language in Language
-        for each in causes(Decision(allowed=True), [Statement(Source(row["seen"][0]), "", line)], language)
+        for each in found(line, source=Source(row["seen"][0]))
         for part in (each.text, each.fix)
     ]
 
@@ -131,8 +131,8 @@ def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_ev
     assert ("rule", Certainty.CERTAIN, "the driver is too old", "newer driver") == (
         first.name,
         first.certainty,
-        first.text,
-        first.fix,
+        first.text.en,
+        first.fix.en,
     )
     assert [lines[0]] == [each.text for each in first.evidence]
     assert "gpu-memory" == second.name
@@ -144,9 +144,9 @@ def test_a_violation_by_policy_is_a_likely_cause_that_names_the_rule() -> None:
     decision = Decision(allowed=False, violations=policy)
 
     assert [("rule", Certainty.LIKELY, "the driver is too old (policy of rule rule)")] == [
-        (each.name, each.certainty, each.text) for each in found("KeyError: 'a'", violations=policy)
+        (each.name, each.certainty, each.text.en) for each in found("KeyError: 'a'", violations=policy)
     ]
-    assert [] == causes(decision, [], Language.EN, runs=True)
+    assert [] == causes(decision, [], runs=True)
     assert ["rule", "cudaErrorIllegalAddress"] == [
         each.name for each in found("CUDA_ERROR_ILLEGAL_ADDRESS", violations=policy)
     ]
@@ -174,7 +174,7 @@ def test_what_a_controller_could_not_create_has_one_cause() -> None:
     assert 5 == len(denials)
     for name in denials:
         (cause,) = found(SAMPLES[name], source=Source.EVENT)
-        assert (name, True) == (cause.name, cause.text.startswith("its pods are denied: "))
+        assert (name, True) == (cause.name, cause.text.en.startswith("its pods are denied: "))
 
 
 def test_what_follows_from_another_cause_is_left_out() -> None:
@@ -195,10 +195,10 @@ def test_a_cause_is_named_once_with_its_first_evidence() -> None:
 def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:
     """Without colours and control characters, and not longer than a bound."""
     lines = [*map(str, range(MAX_LINES)), "\x1b[31mred\x1b[0m\x07", "x" * 10_000]
-    first, *_, red, last = log_statements("log, line {line}", "\n".join(lines))
+    first, *_, red, last = log_statements(Text("log"), "\n".join(lines))
 
-    assert ("log, line 3", "2") == (first.place, first.text)
-    assert (f"log, line {MAX_LINES + 1}", "red") == (red.place, red.text)
+    assert ("log, line 3", "2") == (first.place.en, first.text)
+    assert (f"log, line {MAX_LINES + 1}", "red") == (red.place.en, red.text)
     assert 1000 == len(last.text)
 
 
@@ -207,7 +207,7 @@ def test_no_log_raises(content: bytes) -> None:
     """Whatever a program writes."""
     text = content.decode(errors="replace")
 
-    assert all(each.text for each in found(*(each.text for each in log_statements("{line}", text))))
+    assert all(each.text for each in found(*(each.text for each in log_statements(Text("log"), text))))
 
 
 def test_a_hostile_log_costs_little() -> None:
@@ -215,4 +215,4 @@ def test_a_hostile_log_costs_little() -> None:
     line = "".join(sample[: len(sample) // 2] for sample in SAMPLES.values())
     text = "\n".join([(line * 9)[:2000]] * MAX_LINES)
 
-    assert loops(lambda: found(*(each.text for each in log_statements("{line}", text)))) < 2000
+    assert loops(lambda: found(*(each.text for each in log_statements(Text("log"), text)))) < 2000

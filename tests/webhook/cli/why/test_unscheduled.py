@@ -8,7 +8,7 @@ import pytest
 
 from rules.model.decision import ALLOWED
 from rules.nodes.inventory_document import inventory_of
-from rules.text.i18n import Language
+from rules.text.i18n import Text
 from tests.support.node_builders import GPU, node
 from webhook.cli.why.failures import Cause, Source, Statement, causes
 from webhook.cli.why.unscheduled import Unscheduled
@@ -22,7 +22,7 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 def _cause(line: str, nodes: list[Any], amount: int = 1, name: str = GPU, **spec: Any) -> Cause:
     resources = {"limits": {name: str(amount)}, "requests": {name: str(amount)}}
     pod = Unscheduled(inventory_of(nodes), {"containers": [{"name": "main", "resources": resources}], **spec})
-    (found,) = causes(ALLOWED, [Statement(Source.EVENT, "event", line)], Language.EN, pod)
+    (found,) = causes(ALLOWED, [Statement(Source.EVENT, Text("event"), line)], pod)
     return found
 
 
@@ -52,7 +52,7 @@ def test_a_resource_that_no_node_offers_is_said_to_be_offered_by_none(name: str,
     nodes = [node("a"), node("b", **WITH_MIG)]
     found = _cause(f"0/2 nodes are available: 2 Insufficient {name}.", nodes, name=name)
 
-    assert (text, fix) == (found.text, found.fix)
+    assert (text, fix) == (found.text.en, found.fix.en)
 
 
 def test_of_several_resources_the_one_that_no_node_offers_is_named() -> None:
@@ -60,9 +60,9 @@ def test_of_several_resources_the_one_that_no_node_offers_is_named() -> None:
     line = "0/40 nodes are available: 40 Insufficient nvidia.com/gpu, 40 Insufficient nvidia.com/gpumem."
     fewer = "0/9 nodes are available: 2 Insufficient nvidia.com/gpu, 9 Insufficient nvidia.com/mig-3g.40gb."
 
-    assert "no node offers nvidia.com/gpumem" in _cause(line, [node("a")]).text
-    assert MIG in _cause(fewer, [node("a"), node("b", **WITH_MIG)]).text
-    assert MIG in _cause(fewer, []).text
+    assert "no node offers nvidia.com/gpumem" in _cause(line, [node("a")]).text.en
+    assert MIG in _cause(fewer, [node("a"), node("b", **WITH_MIG)]).text.en
+    assert MIG in _cause(fewer, []).text.en
 
 
 def test_a_request_that_is_larger_than_every_node_is_no_matter_of_waiting() -> None:
@@ -71,10 +71,11 @@ def test_a_request_that_is_larger_than_every_node_is_no_matter_of_waiting() -> N
     away = node("a") | {"status": {"allocatable": {GPU: "0"}, "capacity": {GPU: "8"}}}
 
     assert (
-        "the pod requests 9 nvidia.com/gpu, and the largest node has 8" == _cause(line, [node("a")], 9).text
+        "the pod requests 9 nvidia.com/gpu, and the largest node has 8"
+        == _cause(line, [node("a")], 9).text.en
     )
-    assert "wait until other pods end, request fewer, or add nodes" == _cause(line, [node("a")], 8).fix
-    assert "check the nodes a" == _cause(line, [away]).fix
+    assert "wait until other pods end, request fewer, or add nodes" == _cause(line, [node("a")], 8).fix.en
+    assert "check the nodes a" == _cause(line, [away]).fix.en
 
 
 def test_taints_that_the_scheduler_does_not_name_are_those_of_the_selected_nodes() -> None:
@@ -88,7 +89,7 @@ def test_taints_that_the_scheduler_does_not_name_are_those_of_the_selected_nodes
     end = "nodes have a taint that the pod does not tolerate"
     tolerated = [{"key": "team", "operator": "Exists"}]
 
-    assert f"{end}: nvidia.com/gpu=present:NoSchedule, team=b:NoExecute" == _cause(line, nodes).text
-    assert f"{end}: team=b:NoExecute" == _cause(line, nodes, nodeSelector={"zone": "b"}).text
-    assert f"{end}: nvidia.com/gpu=present:NoSchedule" == _cause(line, nodes, tolerations=tolerated).text
-    assert end == _cause(line, []).text
+    assert f"{end}: nvidia.com/gpu=present:NoSchedule, team=b:NoExecute" == _cause(line, nodes).text.en
+    assert f"{end}: team=b:NoExecute" == _cause(line, nodes, nodeSelector={"zone": "b"}).text.en
+    assert f"{end}: nvidia.com/gpu=present:NoSchedule" == _cause(line, nodes, tolerations=tolerated).text.en
+    assert end == _cause(line, []).text.en
