@@ -141,10 +141,26 @@ def test_a_new_column_is_shown_by_the_command(copy: Path) -> None:
     assert re.search(r"\b(470|535|550|570)\s*$", table, re.MULTILINE)
 
 
+def test_a_new_language_is_one_file(copy: Path) -> None:
+    """Commands accept it and show it; what has no translation is in English."""
+    assert 1 == perform("language", copy)
+    program = """
+from rules.text.i18n import Language
+node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": {"nvidia.com/gpu": "1"}}}
+text = rule("CompatibilityRule", {"match": {"resources": ["nvidia.com/gpu"]}, "sharing": "physical"})
+container = {"name": "main", "image": "a", "resources": {"limits": {"nvidia.com/gpu": "2"}}}
+found = decision(text, [node], containers=[container])
+print(found.denial.in_language(Language("fr")))
+"""
+
+    assert "[en|fr|zh]" in run(copy, "-m", "webhook", "preview", "--help")
+    assert run(copy, "-c", DECIDE + program).startswith("Pod refusé par gpugate : ")
+
+
 @pytest.mark.timeout(600)  # types and imports of a copy are checked without a cache
 def test_what_the_recipes_make_is_green_in_make_check(copy: Path) -> None:
     """All of them in one copy, with the generated files that the page says to write again."""
-    for recipe in ("injectable-field", "check", "column"):
+    for recipe in ("injectable-field", "check", "column", "language"):
         perform(recipe, copy)
     run(copy, "-m", "webhook", "rules", "new", "resource", "--name", "acme", "--catalog")
     run(copy, "-m", "webhook", "rules", "new", "compatibility", "--name", "acme", "--catalog")
@@ -171,5 +187,5 @@ def test_every_recipe_of_the_page_is_performed_here() -> None:
     """A recipe without a test would go stale."""
     named = {found["recipe"] for found in _EDIT.finditer(PAGE)}
 
-    assert {"injectable-field", "check", "column"} == named
+    assert {"injectable-field", "check", "column", "language"} == named
     assert PAGE.count("<!-- recipe ") == len([*_EDIT.finditer(PAGE)])
