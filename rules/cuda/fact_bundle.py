@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from rules.cuda.tables import Status
+from rules.cuda.tables import DERIVED, Facts, Status
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
@@ -81,6 +81,16 @@ def read_bundle(data: bytes, built_in: Mapping[str, Any]) -> FactBundle:
     for path, text in contradictions(bundle.tables):
         raise FactBundleError(field_path(path), text)
     return bundle
+
+
+def read_all(facts: Facts) -> None:
+    """Compute all that is derived from facts, which keep it. Raises FactBundleError if a value is wrong."""
+    for function in DERIVED:
+        try:
+            function(facts)
+        except (LookupError, TypeError, ValueError, AttributeError, re.error) as error:
+            why = str(error) or type(error).__name__
+            raise FactBundleError("tables", Message("a value cannot be read: {why}", why=why)) from None
 
 
 def _json(data: bytes) -> dict[str, Any]:
@@ -195,14 +205,25 @@ def _shape_of(name: str, table: Any) -> _Shape:
 # Rules between tables.
 
 _STATUSES: Final = tuple(status.value for status in Status)
-_VERSIONS: Final = {
-    ("toolkits", "cuda"): CudaVersion.parse,
-    ("branches", "cuda"): CudaVersion.parse,
-    ("forward", "cuda"): CudaVersion.parse,
-    ("gpus", "compute"): ComputeCapability.parse,
-    ("last_branches", "below"): ComputeCapability.parse,
-    ("minor_version_floors", "driver"): DriverVersion.parse,
+# Columns with versions, by list, with the type of each version; a text may have several, separated by spaces.
+_VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
+    "toolkits": {
+        "cuda": CudaVersion.parse,
+        "built_for": ComputeCapability.parse,
+        "driver": DriverVersion.parse,
+    },
+    "toolkit_wheels": {"cuda": CudaVersion.parse, "built_for": ComputeCapability.parse},
+    "branches": {"cuda": CudaVersion.parse},
+    "driver_redist": {"cuda": CudaVersion.parse},
+    "forward": {"cuda": CudaVersion.parse},
+    "forward_once_listed": {"cuda": CudaVersion.parse},
+    "gpus": {"compute": ComputeCapability.parse},
+    "gpu_profiles": {"compute": ComputeCapability.parse},
+    "last_branches": {"below": ComputeCapability.parse},
+    "minor_version_floors": {"driver": DriverVersion.parse},
 }
+# Columns with regular expressions, by list.
+_PATTERNS: Final = {"gpus": "label", "gpu_profiles": "label", "images": "tag", "labels": "part"}
 
 
 def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
@@ -251,13 +272,12 @@ def _errors_of_row(
             (*path, "status"),
             Message("expected {what}, got {found}{near}", what=expected, found=repr(status), near=""),
         )
-    for key in ("cuda", "compute", "below", "driver"):
-        parse = _VERSIONS.get((str(path[-2]), key))
-        if parse and isinstance(text := row.get(key), str) and parse(text) is None:
-            yield (*path, key), Message("{text!r} is not a version", text=text)
-    for key in ("label", "pattern", "tag", "part"):
-        if isinstance(pattern := row.get(key), str) and (why := _why_no_pattern(pattern)):
-            yield (*path, key), Message("not a regular expression: {why}", why=why)
+    place = str(path[-2])
+    for key, parse in _VERSIONS.get(place, {}).items():
+        if wrong := [word for word in row.get(key, "").split() if parse(word) is None]:
+            yield (*path, key), Message("{text!r} is not a version", text=wrong[0])
+    if (pattern := row.get(_PATTERNS.get(place, ""))) and (why := _why_no_pattern(pattern)):
+        yield (*path, _PATTERNS[place]), Message("not a regular expression: {why}", why=why)
 
 
 def _why_no_pattern(pattern: str) -> str:

@@ -166,6 +166,10 @@ class Facts:
         return date
 
 
+# All functions of facts in the modules that are imported.
+DERIVED: Final[list[Callable[[Facts], Any]]] = []
+
+
 def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
     """Return a function of facts whose result is computed once, and kept in them."""
 
@@ -177,6 +181,7 @@ def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
             kept = facts.values[function] = function(facts)
         return kept
 
+    DERIVED.append(value)
     return value
 
 

@@ -10,7 +10,7 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
-from rules.cuda.fact_bundle import MAX_BYTES, FactBundleError, read_bundle
+from rules.cuda.fact_bundle import MAX_BYTES, FactBundleError, read_all, read_bundle
 from rules.cuda.tables import Facts, built_in_tables
 from rules.model.rule import FactRelease
 from rules.schema.builder import RuleBuilder
@@ -51,7 +51,9 @@ def read_release(data: bytes, name: str, location: Location) -> FactRelease:
     """Return the release that is in a bundle, enabled. Raises FactBundleError."""
     bundle, digest = read_bundle(data, _built_in()), sha256(data).hexdigest()
     tables = {**bundle.tables, "lock": {**bundle.tables["lock"], "date": bundle.date}}
-    return FactRelease(name, Text(""), True, location, digest, Facts(tables.__getitem__))
+    facts = Facts(tables.__getitem__)
+    read_all(facts)
+    return FactRelease(name, Text(""), True, location, digest, facts)
 
 
 def _bundle(packed: Mapping[Any, Any], plain: Mapping[Any, Any]) -> bytes | None:

@@ -8,8 +8,16 @@ from typing import Any
 
 import pytest
 
-from rules.cuda.fact_bundle import SCHEMA, FactBundle, FactBundleError, read_bundle, write_bundle
-from rules.cuda.tables import built_in_tables
+from rules.cuda.fact_bundle import (
+    SCHEMA,
+    FactBundle,
+    FactBundleError,
+    read_all,
+    read_bundle,
+    write_bundle,
+)
+from rules.cuda.image_catalog import catalog_of
+from rules.cuda.tables import DERIVED, Facts, built_in_tables
 from tests.support.cpu_time import loops
 
 TABLES = built_in_tables()
@@ -129,6 +137,14 @@ def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:
             "tables.gpus[1].status: expected one of verified, secondary, derived, unverified, got 'certain'",
         ),
         (
+            lambda tables: tables["toolkits"][0].update(built_for="3.0 9.x"),
+            "tables.toolkits[0].built_for: '9.x' is not a version",
+        ),
+        (
+            lambda tables: tables["drivers"]["toolkits"][0].update(driver="newest"),
+            "tables.drivers.toolkits[0].driver: 'newest' is not a version",
+        ),
+        (
             lambda tables: tables["gpus"][1].update(label="*"),
             "tables.gpus[1].label: not a regular expression: nothing to repeat at position 0",
         ),
@@ -139,6 +155,18 @@ def test_a_wrong_table_is_refused_with_the_place(change: Callable[[Any], object]
     names = (branches[1]["branch"], branches[1]["cuda"], branches[0]["branch"])
 
     assert expected.format(*names) == error(bundle(_tables(change)))
+
+
+def test_a_value_that_its_reader_cannot_read_is_an_error() -> None:
+    """Before facts are in force, not in a decision."""
+    row = next(row for row in TABLES["images"] if "cuda" in row)
+    tables = {**TABLES, "images": [row | {"cuda": "newest"}]}
+
+    assert catalog_of in DERIVED
+    read_all(Facts(TABLES.__getitem__))
+    with pytest.raises(FactBundleError) as refused:
+        read_all(Facts(tables.__getitem__))
+    assert "tables: a value cannot be read: 'newest' in a table is not a version" == str(refused.value)
 
 
 def test_a_new_name_is_no_unknown_key() -> None:
