@@ -37,6 +37,7 @@ RELEASED: Final = (
     "gpus",
     "images",
     "lock",
+    "models",
     "requirements",
     "sources",
     "toolkits",

@@ -9,7 +9,7 @@ from typing import Final
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import CompatLibraries, ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, requirements_of
-from rules.cuda.tables import BUILT_IN, listed_before, toolkits
+from rules.cuda.tables import listed_before, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
@@ -47,7 +47,7 @@ class Runtime:
 
 def runtimes(node: NodeCapabilities) -> tuple[Runtime, ...]:
     """Return each known runtime, the oldest first; a node with unknown capabilities supports none."""
-    return tuple(_runtime(cuda, node) for cuda in toolkits(BUILT_IN) if cuda >= _OLDEST)
+    return tuple(_runtime(cuda, node) for cuda in toolkits(node.facts) if cuda >= _OLDEST)
 
 
 def data_types(node: NodeCapabilities) -> dict[str, bool]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from rules.cuda.tables import (
     BUILT_IN,
+    RELEASED,
     Fact,
     Facts,
     Lifecycle,
@@ -29,6 +31,7 @@ from rules.cuda.tables import (
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from tests.support.cpu_time import loops
+from tests.support.paths import ROOT
 from webhook.cli.facts.extractors import EXTRACTORS
 
 TABLES = (
@@ -406,3 +409,15 @@ def test_every_toolkit_lists_its_capabilities_in_order() -> None:
 def test_all_tables_together_load_in_the_time_of_twenty_loops() -> None:
     """Best of five, about four times as long as it takes; the CLI should start fast."""
     assert min(loops(lambda: [read_table(name) for name in TABLES]) for _ in range(5)) < 20
+
+
+def test_each_table_that_is_read_of_facts_belongs_to_their_release() -> None:
+    """Or a bundle could not change it, and would be accepted with it."""
+    paths = [path for folder in ("rules", "webhook") for path in (ROOT / folder).rglob("*.py")]
+    texts = [path.read_text("utf-8") for path in paths]
+    read = {name for text in texts for name in re.findall(r'\.table\("(\w+)"\)', text)}
+    named = [text for text in texts if ".table(_TABLE)" in text]
+    read |= {name for text in named for name in re.findall(r'_TABLE: Final = "(\w+)"', text)}
+
+    assert {"drivers", "gpus", "frameworks", "cloud_gpus"} <= read
+    assert set() == read - set(RELEASED)

@@ -386,7 +386,9 @@ def _tables(session: Session) -> list[Table]:
     labels = dict.fromkeys(rule.sharing.labels for rule in session.policy.rules.compatibility if rule.enabled)
     inventory = session.inventory
     tables = (
-        class_table(SharingPolicy(labels=names), inventory.classes(inventory.everything, names))
+        class_table(
+            SharingPolicy(labels=names), inventory.classes(inventory.everything, names), inventory.facts
+        )
         for names in labels or (LabelNames(),)
     )
     return [table for table in tables if table]

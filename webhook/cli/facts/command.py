@@ -23,9 +23,21 @@ from webhook.cli.facts.folder import (
     read_facts,
     read_folder,
 )
+from webhook.cli.facts.workloads import changed_workloads, release_of
 from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.image_source import Access, ca_file_option, read_mirrors
-from webhook.cli.inputs.options import language_option, output_option, quiet_option
+from webhook.cli.inputs.options import (
+    cluster_options,
+    existing_objects_option,
+    language_option,
+    namespace_option,
+    nodes_option,
+    output_option,
+    quiet_option,
+    rules_in_force_option,
+)
+from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     BadInputError,
     print_document,
@@ -34,6 +46,8 @@ from webhook.cli.terminal.console import (
     print_summary,
     show_table,
 )
+from webhook.cli.whatif.command import show as show_impact
+from webhook.cli.whatif.compare import document
 
 _DIFFERENT: Final = 1
 _FOLDER: Final = Path("rules/facts")
@@ -163,32 +177,62 @@ def bundle(facts: str, lang: str) -> None:
 @command.command()
 @click.argument("old", type=FILE, metavar="OLD")
 @click.argument("new", type=FILE, metavar="NEW")
-@output_option("text", "json", "yaml")
+@existing_objects_option
+@click.option("-n", "--namespace", metavar="NS", help="Evaluate only workloads of this namespace.")
+@output_option("text", "wide", "json", "yaml", help="wide: all reasons of workloads.")
+@rules_in_force_option
+@nodes_option
+@cluster_options
+@namespace_option
 @language_option
-def diff(old: str, new: str, output: str, lang: str) -> None:
-    """Show the differences of facts, in words. Exit status 1 if there are any.
+@quiet_option
+@with_session
+def diff(
+    old: str,
+    new: str,
+    filenames: tuple[str, ...],
+    namespace: str | None,
+    output: str,
+    session: Session,
+) -> None:
+    """Show the differences of facts, in words; with workloads: which of them change.
+
+    Workloads are those in files, or in a cluster, evaluated with the old and with the new facts, as `gpugate
+    whatif` does. Exit status 1 if the facts differ.
 
     \b
     Examples:
       gpugate facts diff builtin facts.json
       gpugate facts diff facts.json rules/facts -o json
+      gpugate facts diff builtin facts.json --context production
     """
     before, after = read_facts(old), read_facts(new)
     changes = list(differences(before.tables, after.tables))
-    _print_differences(changes, Language(lang), output)
-    sys.exit(_DIFFERENT if changes else 0)
-
-
-def _print_differences(changes: Iterable[Difference], language: Language, output: str = "text") -> None:
-    if output == "text":
-        for change in changes:
-            print_line(f"{change.table}: {change.text.in_language(language)}")
+    result = None
+    if filenames or session.cluster.selected:
+        session.release = release_of(before, old)
+        result = changed_workloads(session, release_of(after, new), filenames, namespace)
+    if output in ("json", "yaml"):
+        workloads = {"workloads": document(result, session.language)["workloads"]} if result else {}
+        print_document({"differences": _rows(changes, session.language), **workloads}, output)
     else:
-        rows = [
-            {"table": change.table, "change": change.change, "text": change.text.in_language(language)}
-            for change in changes
-        ]
-        print_document({"differences": rows}, output)
+        _print_differences(changes, session.language)
+        if result:
+            print_line()
+            show_impact(result, session.language, wide=output == "wide")
+    sys.exit(BAD_INPUT if session.failed else _DIFFERENT if changes else 0)
+
+
+def _print_differences(changes: Iterable[Difference], language: Language) -> None:
+    for change in changes:
+        print_line(f"{change.table}: {change.text.in_language(language)}")
+
+
+def _rows(changes: Iterable[Difference], language: Language) -> list[dict[str, str]]:
+    return [
+        {"table": change.table, "change": change.change, "text": change.text.in_language(language)}
+        for change in changes
+    ]
 
 
 @command.command()

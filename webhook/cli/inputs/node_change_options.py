@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import click
 
-from rules import Language
-from rules.cuda.tables import BUILT_IN
+from rules import Facts
 from rules.model.rule import NodeProfile
 from rules.nodes.driver_lifecycle import driver_support
 from rules.text.i18n import Message
@@ -49,7 +48,7 @@ _BOTH: Final = Message("{nodes} and {pools}")
 class NodeChanges:
     """The values of `node_change_options`; see their help."""
 
-    drivers: tuple[DriverChange, ...]
+    drivers: tuple[str, ...]  # [SELECTOR=]VERSION
     removed: tuple[str, ...]
     added_nodes: tuple[str, ...]
     added_profiles: tuple[str, ...]
@@ -81,13 +80,14 @@ class NodeChanges:
             state, affected = with_profiles(state, profiles)
             names = ", ".join(profile.name for profile in profiles)
             done.append(Change(_filled(_ADDED, affected, names=names), affected))
-        for change in sorted(self.drivers, key=lambda driver: bool(driver.selector)):
+        changes = [_driver_change(text, state.facts) for text in self.drivers]
+        for change in sorted(changes, key=lambda driver: bool(driver.selector)):
             state, affected = with_driver(state, change)
             driver, selector = change.driver, change.selector
             facts = {"driver": driver.version, "cuda": driver.cuda, "by": driver.by}
             facts["selected"] = _SELECTED.having(selector=selector) if selector else Message()
             text = _NEWER_DRIVER if driver.by else _DRIVER
-            support = driver_support(BUILT_IN, driver.version.branch, this_month())
+            support = driver_support(state.facts, driver.version.branch, this_month())
             done.append(Change(_filled(text, affected, **facts), affected, support))
         return state, done
 
@@ -114,20 +114,13 @@ def _filled(text: Message, affected: Any, **facts: Any) -> Message:
     return text.having(nodes=number, **facts)
 
 
-def _read_drivers(
-    context: click.Context, parameter: click.Parameter, values: Iterable[str]
-) -> tuple[DriverChange, ...]:
-    """Return the changes of [SELECTOR=]VERSION; the selector may be LABEL=VALUE."""
-    del parameter
-    changes = []
-    for text in values:
-        selector, equals, version = text.rpartition("=")
-        try:
-            changes.append(DriverChange(selector, parse_driver(version if selector or not equals else text)))
-        except ChangeError as error:
-            language = Language(context.params.get("lang") or Language.EN)
-            raise BadInputError(f"--driver {text}: {error.message(language)}") from None
-    return tuple(changes)
+def _driver_change(text: str, facts: Facts) -> DriverChange:
+    """Return the change of [SELECTOR=]VERSION; the selector may be LABEL=VALUE. Raises BadInputError."""
+    selector, equals, version = text.rpartition("=")
+    try:
+        return DriverChange(selector, parse_driver(version if selector or not equals else text, facts))
+    except ChangeError as error:
+        raise BadInputError(f"--driver {text}: {error.message(current_language())}") from None
 
 
 # Gives a command the changes as `changes`.
@@ -138,7 +131,6 @@ node_change_options: Final = option_group(
         "--driver",
         "drivers",
         multiple=True,
-        callback=_read_drivers,
         metavar="[POOL=]VERSION",
         help="Another driver on all nodes, or on those of a pool, with a GPU (T4=595) or with a label "
         "(LABEL=VALUE=595): a branch such as 595, or a version; may be repeated.",

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
-from rules import RuleSet, inventory_of
+from rules import Facts, RuleSet, inventory_of
 from rules.cuda.tables import BUILT_IN, certain_branches, gpu_model, least_cuda, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
@@ -76,9 +76,14 @@ class EditableInventory:
         flat = tuple(manifest for document in objects for manifest, _ in objects_of(document, "document"))
         return cls(flat, rules, inventory_of(list(flat), rules.facts or BUILT_IN).node_pools.pools)
 
+    @property
+    def facts(self) -> Facts:
+        """What is known of GPUs and drivers."""
+        return self.rules.facts or BUILT_IN
+
     def inventory(self) -> Inventory:
         """Return the inventory of the objects, with `pools` as the declared pools."""
-        inventory = inventory_of(list(self.objects), self.rules.facts or BUILT_IN)
+        inventory = inventory_of(list(self.objects), self.facts)
         return inventory.with_pools(inventory.node_pools._replace(pools=self.pools))
 
     @property
@@ -292,7 +297,7 @@ def _gpu_spellings(capabilities: NodeCapabilities) -> set[str]:
     if not capabilities.product:
         return set()
     product = without_slice(capabilities.product)
-    model = gpu_model(BUILT_IN, product)
+    model = gpu_model(capabilities.facts, product)
     return {product.casefold(), *({model.product.casefold()} if model else ())}
 
 
@@ -302,7 +307,7 @@ def _gpu_names(state: EditableInventory, names: Collection[LabelNames]) -> set[s
         _capabilities(_labels(node), label_set).product for node in state.nodes for label_set in names
     ]
     products += [pool.capabilities.product for pool in state.all_pools]
-    models = ((product, gpu_model(BUILT_IN, product)) for product in products if product)
+    models = ((product, gpu_model(state.facts, product)) for product in products if product)
     return {model.product if model else product for product, model in models}
 
 
@@ -445,7 +450,7 @@ class Driver(NamedTuple):
     by: int | None = None
 
 
-def parse_driver(text: str) -> Driver:
+def parse_driver(text: str, facts: Facts = BUILT_IN) -> Driver:
     """Return the driver of a version; for a branch, its newest release that came with a CUDA toolkit.
 
     A branch above the newest known one has at least its CUDA version. Raises ChangeError for another unknown
@@ -454,12 +459,12 @@ def parse_driver(text: str) -> Driver:
     version = DriverVersion.parse(text)
     if version is None:
         raise ChangeError(_NO_VERSION, version=text)
-    least = least_cuda(BUILT_IN, version.branch)
+    least = least_cuda(facts, version.branch)
     if least is None:
-        known = ", ".join(map(str, certain_branches(BUILT_IN)[-_SHOWN_VERSIONS:]))
+        known = ", ".join(map(str, certain_branches(facts)[-_SHOWN_VERSIONS:]))
         raise ChangeError(_NO_BRANCH, branch=version.branch, known=known)
     if len(version.numbers) == 1:
-        version = newest_release(BUILT_IN, version.branch) or version
+        version = newest_release(facts, version.branch) or version
     return Driver(version, least.cuda, least.by if least.by != version.branch else None)
 
 

@@ -30,6 +30,7 @@ from rules import (
     compile_policy,
     decide,
 )
+from rules.model.rule import FactRelease
 from rules.model.workload_kinds import built_in_workloads
 from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
@@ -114,7 +115,7 @@ class Session:
         loaded = self._rules_in_force()
         for error in loaded.errors:
             self.add_error(error.line(self.language), self.language)
-        return self._with_facts(loaded.rules)
+        return self.with_facts(loaded.rules)
 
     @cached_property
     def workloads(self) -> Workloads:
@@ -172,7 +173,7 @@ class Session:
             self._load_rules()
         except ForbiddenError as error:
             self.notes.append(WITHOUT_CLUSTER_RULES.having(why=error).in_language(self.language))
-            self.rules = self._with_facts(self.read_rules([BUILT_IN]).rules)
+            self.rules = self.with_facts(self.read_rules([BUILT_IN]).rules)
         try:
             _ = self.inventory
         except ForbiddenError as error:
@@ -287,10 +288,15 @@ class Session:
 
         return self.label_rules.facts or BUILT_IN_FACTS
 
-    def _with_facts(self, rules: RuleSet) -> RuleSet:
+    def with_facts(self, rules: RuleSet) -> RuleSet:
         """Return rules with the facts of `--facts` instead of others. Raises BadInputError."""
+        return replace(rules, releases=(self.release,)) if self.release else rules
+
+    @cached_property
+    def release(self) -> FactRelease | None:
+        """The release of facts in `--facts`."""
         if self.facts_path is None:
-            return rules
+            return None
         from rules.cuda.fact_bundle import FactBundleError
         from rules.schema.fact_release import read_release
         from rules.text.yaml_document import Location
@@ -298,11 +304,10 @@ class Session:
         path = self.facts_path
         data = "".join(text for _, text in read_path(path))
         try:
-            release = read_release(data.encode("utf-8", "surrogatepass"), path, Location(path))
+            return read_release(data.encode("utf-8", "surrogatepass"), path, Location(path))
         except FactBundleError as error:
             place = f"{path}: {error.place}" if error.place else path
             raise BadInputError(f"{place}: {error.text.in_language(self.language)}") from None
-        return replace(rules, releases=(release,))
 
     # Nodes
 
@@ -326,7 +331,7 @@ class Session:
     def label_rules(self) -> RuleSet:
         """The rules that may define labels of nodes; empty without options, as built-in rules define none."""
         is_selected = self.rule_paths or self.rule or self.cluster.selected
-        return self.rules if is_selected else self._with_facts(RuleSet())
+        return self.rules if is_selected else self.with_facts(RuleSet())
 
     @cached_property
     def label_names(self) -> LabelNames:

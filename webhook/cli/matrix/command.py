@@ -11,7 +11,6 @@ from typing import Any, Final
 import click
 
 from rules import Language
-from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
@@ -104,7 +103,7 @@ def command(
                 print_note(WHAT_IF_CHANGE.having(change=change.text))
         classes = inventory.classes(inventory.everything, policy.labels)
         supports = [support_of(node_class.capabilities, this_month()) for node_class in classes]
-        tables = [table] if (table := class_table(policy, classes)) else []
+        tables = [table] if (table := class_table(policy, classes, session.facts)) else []
         unlabelled = inventory.names(
             sum(node_class.members for node_class in classes if not labelled(node_class.capabilities))
         )
@@ -113,9 +112,9 @@ def command(
     elif session.rule_paths or session.rule or changes:
         raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
     else:
-        tables = [drivers := driver_table(policy), gpu_table()]
+        tables = [drivers := driver_table(policy, session.facts), gpu_table(session.facts)]
         branches = [int(str(column.facts["driver"])) for column in drivers.columns]
-        supports = [driver_support(BUILT_IN, branch, this_month()) for branch in branches]
+        supports = [driver_support(session.facts, branch, this_month()) for branch in branches]
     notes = footnotes(tables)
     if output in _MACHINE:
         facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}

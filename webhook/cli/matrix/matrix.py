@@ -17,6 +17,7 @@ from rules.cuda.image_catalog import ImageCatalog
 from rules.cuda.requirements import CUDA_VERSION_ANNOTATION, ContainerFacts, GpuRequirements, requirements_of
 from rules.cuda.tables import (
     BUILT_IN,
+    Facts,
     Status,
     capability,
     certain_branches,
@@ -106,13 +107,13 @@ class Footnote:
 Footnotes = Mapping[CheckResult, Footnote]
 
 
-def class_table(policy: SharingPolicy, classes: Iterable[NodeClass]) -> Table | None:
-    """Return the table of node classes; None if no node has GPU labels.
+def class_table(policy: SharingPolicy, classes: Iterable[NodeClass], known: Facts = BUILT_IN) -> Table | None:
+    """Return the table of node classes, with the runtimes that are known; None if no node has GPU labels.
 
     Classes with equal facts and cells share a column; nodes without GPU labels are left out.
     """
     nodes: Counter[tuple[tuple[tuple[str, str | None], ...], tuple[Cell, ...]]] = Counter()
-    requirements = _all_requirements()
+    requirements = _all_requirements(known)
     for node_class in sorted(classes, key=lambda node_class: sort_key(node_class.capabilities)):
         facts = _facts(node_class.capabilities)
         if labelled(node_class.capabilities):
@@ -126,7 +127,7 @@ def class_table(policy: SharingPolicy, classes: Iterable[NodeClass]) -> Table | 
     columns = (Column({**dict(facts), "nodes": count}, cells) for (facts, cells), count in nodes.items())
     sharing = _sharing(policy)
     title = Message("CUDA runtimes on the nodes, {sharing}", sharing=sharing)
-    return Table(title, _runtimes(), tuple(columns))
+    return Table(title, _runtimes(known), tuple(columns))
 
 
 def labelled(capabilities: NodeCapabilities) -> bool:
@@ -134,14 +135,14 @@ def labelled(capabilities: NodeCapabilities) -> bool:
     return any(fact is not None for fact in _facts(capabilities).values())
 
 
-def driver_table(policy: SharingPolicy) -> Table:
+def driver_table(policy: SharingPolicy, known: Facts = BUILT_IN) -> Table:
     """Return the table of all known driver branches, without checks of the GPU."""
-    requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements()]
+    requirements = [replace(needs, compute=(), built_for=None) for needs in _all_requirements(known)]
     columns = []
-    for branch in certain_branches(BUILT_IN):
-        cuda = cuda_of_branch(BUILT_IN, branch)
+    for branch in certain_branches(known):
+        cuda = cuda_of_branch(known, branch)
         if cuda and cuda.certain and cuda.value >= _OLDEST:
-            capabilities = NodeCapabilities(cuda=cuda.value)
+            capabilities = NodeCapabilities(cuda=cuda.value, facts=known)
             cells = tuple(
                 (*check_on_any_node(policy, needs), *check_on_node(policy, needs, capabilities))
                 for needs in requirements
@@ -149,24 +150,24 @@ def driver_table(policy: SharingPolicy) -> Table:
             columns.append(Column({"driver": str(branch), "cuda": str(cuda.value)}, cells))
     sharing = _sharing(policy)
     title = Message("CUDA runtimes on driver branches, {sharing}", sharing=sharing)
-    return Table(title, _runtimes(), tuple(columns))
+    return Table(title, _runtimes(known), tuple(columns))
 
 
-def gpu_table() -> Table:
+def gpu_table(known: Facts = BUILT_IN) -> Table:
     """Return the table of all known compute capabilities, without checks of the driver."""
     rows: defaultdict[ComputeCapability, list[Mapping[str, Any]]] = defaultdict(list)
-    for row in BUILT_IN.table("gpus"):
+    for row in known.table("gpus"):
         if "compute" in row:
             rows[capability(row["compute"])].append(row)
-    requirements = [replace(needs, cuda=None) for needs in _all_requirements()]
+    requirements = [replace(needs, cuda=None) for needs in _all_requirements(known)]
     columns = []
     for compute in sorted(rows):
-        capabilities = NodeCapabilities(compute_capability=compute)
+        capabilities = NodeCapabilities(compute_capability=compute, facts=known)
         cells = tuple(check_on_node(SharingPolicy(), needs, capabilities) for needs in requirements)
         about = Text(**{language: _products(rows[compute], language) for language in Language})
         columns.append(Column({"compute": str(compute)}, cells, about))
     title = Message("CUDA runtimes on compute capabilities")
-    return Table(title, _runtimes(), tuple(columns))
+    return Table(title, _runtimes(known), tuple(columns))
 
 
 def footnotes(tables: Iterable[Table]) -> Footnotes:
@@ -212,17 +213,18 @@ def dotted(version: tuple[int, int] | None) -> str | None:
     return None if version is None else f"{version[0]}.{version[1]}"
 
 
-def _runtimes() -> tuple[CudaVersion, ...]:
-    return tuple(cuda for cuda in reversed(toolkits(BUILT_IN)) if cuda >= _OLDEST)
+def _runtimes(known: Facts) -> tuple[CudaVersion, ...]:
+    return tuple(cuda for cuda in reversed(toolkits(known)) if cuda >= _OLDEST)
 
 
-def _all_requirements() -> list[GpuRequirements]:
+def _all_requirements(known: Facts) -> list[GpuRequirements]:
     """Return the GPU requirements of a container that sets only its CUDA version, for each runtime."""
     return [
         requirements_of(
-            ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)), ImageCatalog(())
+            ContainerFacts("", annotations=((CUDA_VERSION_ANNOTATION, str(cuda)),)),
+            ImageCatalog((), facts=known),
         )
-        for cuda in _runtimes()
+        for cuda in _runtimes(known)
     ]
 
 

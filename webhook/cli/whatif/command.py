@@ -163,7 +163,7 @@ def command(
         facts = {"result": result, "effects": _SHOWN, "workloads": list(rows(result, wide=True))}
         click.echo(page("whatif.html", session.language, summary=_summary(result, session.language), **facts))
     else:
-        _show(result, session.language, wide=output == "wide")
+        show(result, session.language, wide=output == "wide")
     sys.exit(BAD_INPUT if before.failed else _BREAKS if result.count(Impact.BREAKS) else 0)
 
 
@@ -182,7 +182,7 @@ def _result(
         loaded = before.read_rules(new_rules)
         for error in loaded.errors:
             before.add_error(error.line(language))
-        rules = loaded.rules
+        rules = before.with_facts(loaded.rules)
         paths = ", ".join(new_rules)
         done.append(Change(_RULES.having(paths=paths)))
     state, of_nodes = changes.apply(EditableInventory.of(before.node_objects, rules), before)
@@ -237,7 +237,7 @@ def _summary(result: WhatIf, language: Language) -> str:
     return WHAT_IF_SUMMARY.having(workloads=workloads, **numbers).in_language(language)
 
 
-def _show(result: WhatIf, language: Language, *, wide: bool) -> None:
+def show(result: WhatIf, language: Language, *, wide: bool) -> None:
     """Print the summary, the changes, and a row for each workload that changes."""
     print_summary(_summary(result, language), err=False)
     for change in result.changes:

@@ -11,6 +11,8 @@ import yaml
 
 from rules.cuda.tables import built_in_tables
 from tests.support.command import gpugate
+from tests.support.fact_builders import bundle as facts_bundle
+from tests.support.node_builders import gpu_pod, node
 from tests.support.paths import ROOT
 
 FACTS = ROOT / "rules/facts"
@@ -111,3 +113,25 @@ def test_a_folder_with_a_wrong_table_is_refused_with_its_place(tmp_path: Path) -
     assert broken.stderr.startswith(f"error: {tmp_path / 'other' / 'gpus.yaml'}:")
     assert f"error: {tmp_path.parent}: no tables in this folder\n" == empty.stderr
     assert [2, 2, 2] == [result.exit_code for result in (wrong, broken, empty)]
+
+
+def test_diff_shows_which_workloads_change_their_verdict(tmp_path: Path) -> None:
+    """They are evaluated with the old and with the new facts, as `gpugate whatif` does."""
+    row = {"product": "X1", "label": "X1", "compute": "7.0", "arch": "volta", "segment": "datacenter"}
+    row |= {"brand": "nvidia", "source": "none", "status": "verified"}
+    (tmp_path / "facts.json").write_text(facts_bundle(lambda tables: tables["gpus"].append(row)))
+    (tmp_path / "nodes.yaml").write_text(json.dumps(node("new", {"nvidia.com/gpu.product": "NVIDIA-X1"})))
+    server = gpu_pod("vllm/vllm-openai:v0.6.3", "--dtype", "bfloat16")
+    (tmp_path / "pod.yaml").write_text(json.dumps(server))
+    files = ("-f", tmp_path / "pod.yaml", "--nodes", tmp_path / "nodes.yaml")
+    result = gpugate("facts", "diff", "builtin", tmp_path / "facts.json", *files, "-o", "json")
+    document = json.loads(result.stdout)
+
+    assert (1, ["GPU X1 added: compute capability 7.0"]) == (
+        result.exit_code,
+        [change["text"].partition(",")[0] for change in document["differences"]],
+    )
+    assert [("breaks", True, False)] == [
+        (workload["effect"], workload["before"]["allowed"], workload["after"]["allowed"])
+        for workload in document["workloads"]
+    ]
