@@ -122,26 +122,28 @@ def _on_nodes(demand: PodDemand, evaluator: NodeEvaluator) -> CompatibilityResul
     """Return the result on the nodes of a cluster, and on those that may be added."""
     required, spec, writer = tuple(demand.containers), demand.spec, demand.writer
     nodes, returning = candidate_nodes(demand, evaluator)
-    found: list[ProspectResult] = []
+    prospects: list[ProspectResult] = []
     if evaluator.prospects:
-        found = evaluator.prospects.results(required, spec, demand.resources, demand.amounts)
-    coming = [prospect for prospect in found if prospect.level <= Level.UNSTABLE]
-    query = NodeQuery(required, nodes, returning & ~nodes, len(coming) < len(found))
+        prospects = evaluator.prospects.results(required, spec, demand.resources, demand.amounts)
+    coming = [prospect for prospect in prospects if prospect.level <= Level.UNSTABLE]
+    query = NodeQuery(required, nodes, returning & ~nodes, len(coming) < len(prospects))
     result = _of_tolerated(query, evaluator, spec) if nodes else NodeSetResult()
     if coming and (result.unmet or result.returning or result.untolerated or not nodes):
-        requirement = of_pools(evaluator, required, coming, None if nodes else found)
+        requirement = of_pools(evaluator, required, coming, None if nodes else prospects)
         return CompatibilityResult(requirement=requirement, notes=(writer.coming(coming),))
     findings = writer.doubts(result.doubts) if result.doubts else []
     if result.untolerated:
         findings = [*untolerated_nodes(demand, evaluator, query, result.untolerated), *findings]
     elif not nodes or result.returning:
-        findings += pending(demand, evaluator, query, result, found)
+        findings += pending(demand, evaluator, query, result, prospects)
     requirement = result.requirement
-    possible, contradicted = unknown_pools(evaluator, required, found) if found else ([], [])
+    possible, contradicted = unknown_pools(evaluator, required, prospects) if prospects else ([], [])
     if ways := coming or possible:
         requirement = requirement.or_else(terms_of(evaluator, required, ways))
     if not (nodes or returning):
-        requirement = of_unknown(evaluator, required, found) if found else _of_others(demand, evaluator)
+        requirement = (
+            of_unknown(evaluator, required, prospects) if prospects else _of_others(demand, evaluator)
+        )
     notes = result.notes
     if evaluator.autoscaled and requirement.clauses:
         types = instance_types(requirement)
@@ -151,8 +153,8 @@ def _on_nodes(demand: PodDemand, evaluator: NodeEvaluator) -> CompatibilityResul
             notes += (writer.ways_in(types, ways),)
     fits = CompatibilityResult(tuple(findings), requirement, result.preference, notes)
     if not (nodes or returning):
-        result = no_pool_fits(evaluator, required, found)
-    return _without_node(demand, evaluator, result, found, fits) if result.unmet else fits
+        result = no_pool_fits(evaluator, required, prospects)
+    return _without_node(demand, evaluator, result, prospects, fits) if result.unmet else fits
 
 
 def _of_others(demand: PodDemand, evaluator: NodeEvaluator) -> Requirement:
@@ -206,7 +208,7 @@ def _without_node(
     demand: PodDemand,
     evaluator: NodeEvaluator,
     result: NodeSetResult,
-    found: Sequence[ProspectResult],
+    prospects: Sequence[ProspectResult],
     other: CompatibilityResult,
 ) -> CompatibilityResult:
     """Return the result if no node is compatible, nor certainly one that may be added.
@@ -219,11 +221,11 @@ def _without_node(
     if demand.spec.get("nodeName"):  # no autoscaler moves it
         result = result._replace(action=unmet.rule.without_node(undeclared=False))
         writer.node = str(demand.spec["nodeName"])
-    if any(prospect.level is Level.UNKNOWN for prospect in found):
-        findings = [writer.may_come(unmet.rule, found)] if result.action is not Action.DRYRUN else []
+    if any(prospect.level is Level.UNKNOWN for prospect in prospects):
+        findings = [writer.may_come(unmet.rule, prospects)] if result.action is not Action.DRYRUN else []
         requirement = other.requirement
         if not requirement.clauses:
-            requirement = of_unknown(evaluator, required, found)
+            requirement = of_unknown(evaluator, required, prospects)
         return other._replace(findings=(*findings, *other.findings), requirement=requirement)
     tainted = evaluator.prospects.results(
         required, demand.spec, demand.resources, demand.amounts, tolerated=False
@@ -233,7 +235,7 @@ def _without_node(
         return other._replace(findings=(*untolerated, *other.findings))
     container = demand.containers[unmet][0].path
     excluded = _excluded(demand, evaluator, result.elsewhere)
-    violation = writer.none_fits(unmet.rule, result, found, excluded)
+    violation = writer.none_fits(unmet.rule, result, prospects, excluded)
     violation = violation._replace(path=field_path((*container, "image")), container=container)
     return other._replace(findings=(*other.findings, violation))
 

@@ -18,14 +18,14 @@ def of_pools(
     evaluator: NodeEvaluator,
     required: tuple[RuleRequirement, ...],
     chosen: Sequence[ProspectResult],
-    found: Sequence[ProspectResult] | None = None,
+    prospects: Sequence[ProspectResult] | None = None,
 ) -> Requirement:
-    """Return the requirement that a new node is of these pools; none if they are all that there are, `found`.
+    """Return the requirement that a new node is of the chosen pools; none if they are all prospects.
 
     Nothing is required either if none of them has labels, or if no rule denies.
     """
     denies = any(requirement.rule.action is Action.DENY for requirement in required)
-    if (found is not None and len(chosen) == len(found)) or not denies:
+    if (prospects is not None and len(chosen) == len(prospects)) or not denies:
         return Requirement()
     terms = terms_of(evaluator, required, chosen)
     return Requirement((terms,) if terms else ())
@@ -40,10 +40,10 @@ def terms_of(
 
 
 def unknown_pools(
-    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], prospects: Sequence[ProspectResult]
 ) -> tuple[list[ProspectResult], list[ProspectResult]]:
     """Return the pools that may fit: those of which no present node is incompatible, and the others."""
-    unknown = [prospect for prospect in found if prospect.level is Level.UNKNOWN]
+    unknown = [prospect for prospect in prospects if prospect.level is Level.UNKNOWN]
     contradicted = evaluator.pool_terms(required).contradicted if unknown else ()
     return (
         [prospect for prospect in unknown if id(prospect.pool) not in contradicted],
@@ -52,20 +52,20 @@ def unknown_pools(
 
 
 def of_unknown(
-    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], found: Sequence[ProspectResult]
+    evaluator: NodeEvaluator, required: tuple[RuleRequirement, ...], prospects: Sequence[ProspectResult]
 ) -> Requirement:
     """Return the requirement that a new node is of a pool that may fit, if others certainly do not."""
-    unknown = [prospect for prospect in found if prospect.level is Level.UNKNOWN]
+    unknown = [prospect for prospect in prospects if prospect.level is Level.UNKNOWN]
     if not unknown or evaluator.undeclared:
         return Requirement()
-    return of_pools(evaluator, required, unknown, found)
+    return of_pools(evaluator, required, unknown, prospects)
 
 
 def no_pool_fits(
-    evaluator: NodeEvaluator, required: Sequence[RuleRequirement], found: Sequence[ProspectResult]
+    evaluator: NodeEvaluator, required: Sequence[RuleRequirement], prospects: Sequence[ProspectResult]
 ) -> NodeSetResult:
     """Return the result on the nodes that may be added, if none of them is compatible; else an empty one."""
-    classes = tuple(prospect.nodes for prospect in found)
+    classes = tuple(prospect.nodes for prospect in prospects)
     if not classes or any(node_class.level is not Level.INCOMPATIBLE for node_class in classes):
         return NodeSetResult()
     strictest = min(required, key=lambda requirement: list(Action).index(evaluator.without_node(requirement)))

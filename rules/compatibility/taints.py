@@ -68,7 +68,7 @@ def _strictest(demand: PodDemand, evaluator: NodeEvaluator) -> tuple[Compatibili
 
     Where an autoscaler may add nodes of which nothing is known, no rule denies.
     """
-    found: list[tuple[Action, CompatibilityRule, Level]] = []
+    effects: list[tuple[Action, CompatibilityRule, Level]] = []
     for requirement in demand.containers:
         rule, level = requirement.rule, requirement.rule.sharing.checks.taints
         if level is Level.INCOMPATIBLE and evaluator.without_node(requirement) not in (
@@ -78,10 +78,10 @@ def _strictest(demand: PodDemand, evaluator: NodeEvaluator) -> tuple[Compatibili
             level = Level.UNSTABLE
         action = rule.action if level is Level.INCOMPATIBLE else mildest(rule.action, Action.WARN)
         if level is Level.INCOMPATIBLE or (level is Level.UNSTABLE and action is not Action.DRYRUN):
-            found.append((action, rule, level))
-    if not found:
+            effects.append((action, rule, level))
+    if not effects:
         return None
-    _, rule, level = min(found, key=lambda effect: list(Action).index(effect[0]))
+    _, rule, level = min(effects, key=lambda effect: list(Action).index(effect[0]))
     return rule, level
 
 
@@ -119,7 +119,7 @@ def pending(
     evaluator: NodeEvaluator,
     query: NodeQuery,
     result: NodeSetResult,
-    found: Sequence[ProspectResult],
+    prospects: Sequence[ProspectResult],
 ) -> list[Finding]:
     """Return why a pod stays Pending for now, unless all rules are dry runs."""
     reporting = (
@@ -132,9 +132,9 @@ def pending(
     writer = demand.writer
     if result.returning:
         return [writer.returning(first.rule, result.returning)]
-    if any(prospect.level is Level.UNKNOWN for prospect in found):
-        return [writer.may_come(first.rule, found)]
-    if found and not query.returning:  # a denial, which names the pools
+    if any(prospect.level is Level.UNKNOWN for prospect in prospects):
+        return [writer.may_come(first.rule, prospects)]
+    if prospects and not query.returning:  # a denial, which names the pools
         return []
     return [_no_candidates(demand, evaluator, first.rule, query.returning)]
 
@@ -196,10 +196,10 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
 
 def _with_cause(notice: Finding, nodes: Iterable[NodeCapabilities]) -> Finding:
     """Return a notice with the reason if the nodes offer nothing because their drivers ignore their GPUs."""
-    found = [unsupported_gpu(node_class) for node_class in nodes]
-    first = found[0]
+    reasons = [unsupported_gpu(capabilities) for capabilities in nodes]
+    first = reasons[0]
     return (
-        notice if first is None or None in found else notice._replace(fix=Line("{text}", text=first.reason))
+        notice if first is None or None in reasons else notice._replace(fix=Line("{text}", text=first.reason))
     )
 
 

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError
-from rules.decision.messages import WarningLine
-from rules.model.finding import Basis, cause_of
+from rules.model.finding import Basis
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import EFFECTS, WARN, RenderedFinding
+from webhook.cli.report.model import EFFECTS, RenderedFinding
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,18 +22,9 @@ class EvaluatedObject:
     language: Language
 
     def findings(self) -> list[RenderedFinding]:
-        """Return each violation and each other warning."""
-        return [RenderedFinding.of(each, self.language) for each in self.decision.violations] + [
-            RenderedFinding(
-                WARN,
-                each.rule,
-                WarningLine(each).in_language(self.language),
-                cause_of(each).in_language(self.language),
-                each.fix.in_language(self.language),
-                certainty=each.certainty,
-            )
-            for each in self.decision.notices
-        ]
+        """Return each violation and each notice."""
+        findings = (*self.decision.violations, *self.decision.notices)
+        return [RenderedFinding.of(finding, self.language) for finding in findings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,20 +42,20 @@ class EvaluatedWorkload:
     @property
     def allowed(self) -> bool:
         """Whether the object and all pods would be admitted."""
-        return all(each.decision.allowed for each in self.objects)
+        return all(evaluated.decision.allowed for evaluated in self.objects)
 
     @property
     def denied_by_fact(self) -> bool:
         """Whether a violation that denies rests on facts, and so no setting of a rule admits the object."""
         return any(
-            found.action is Action.DENY and found.basis is Basis.FACT
-            for each in self.objects
-            for found in each.decision.violations
+            violation.action is Action.DENY and violation.basis is Basis.FACT
+            for evaluated in self.objects
+            for violation in evaluated.decision.violations
         )
 
     def findings(self) -> list[tuple[RenderedFinding, EvaluatedObject]]:
         """Return the findings of the object and of each pod."""
-        return [(found, each) for each in self.objects for found in each.findings()]
+        return [(finding, evaluated) for evaluated in self.objects for finding in evaluated.findings()]
 
 
 class SummaryRow(NamedTuple):
@@ -87,18 +77,31 @@ def evaluate(session: Session, workloads: Iterable[Workload]) -> Iterator[Evalua
 
 
 def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject]:
-    for each in workload.objects:
-        document = each.document
-        if not all(isinstance(document.get(name), dict) for name in ("metadata", "spec")) and each.is_pod:
-            session.add_error(f"{each.source}: invalid pod: metadata or spec is missing".removeprefix(": "))
+    for workload_object in workload.objects:
+        document = workload_object.document
+        if (
+            not all(isinstance(document.get(name), dict) for name in ("metadata", "spec"))
+            and workload_object.is_pod
+        ):
+            session.add_error(
+                f"{workload_object.source}: invalid pod: metadata or spec is missing".removeprefix(": ")
+            )
             continue
         request = AdmissionRequest(
-            "CREATE", each.group, each.kind, each.key.namespace, document, mutating=False
+            "CREATE",
+            workload_object.group,
+            workload_object.kind,
+            workload_object.key.namespace,
+            document,
+            mutating=False,
         )
         try:
-            yield EvaluatedObject(each, session.decide(request), session.policy.language)
+            yield EvaluatedObject(workload_object, session.decide(request), session.policy.language)
         except ObjectError as error:
-            place = each.source or f"{each.kind} {each.key.namespace}/{each.key.name}"
+            place = (
+                workload_object.source
+                or f"{workload_object.kind} {workload_object.key.namespace}/{workload_object.key.name}"
+            )
             session.add_error(f"{place}: {error}")
 
 
@@ -107,12 +110,12 @@ def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:
     workloads: dict[tuple[str, str, str], set[int]] = {}
     pods: dict[tuple[str, str, str], set[int]] = {}
     for workload in evaluated:
-        for found, each in workload.findings():
-            key = found.effect, found.rule, found.cause
+        for finding, of_object in workload.findings():
+            key = finding.effect, finding.rule, finding.cause
             workloads.setdefault(key, set()).add(id(workload))
-            those = pods.setdefault(key, set())
-            if each.object.is_pod:
-                those.add(id(each))
+            pods_of_key = pods.setdefault(key, set())
+            if of_object.object.is_pod:
+                pods_of_key.add(id(of_object))
     rows = [
         SummaryRow(action, len(workloads[key]), len(pods[key]), rule, reason)
         for key in workloads

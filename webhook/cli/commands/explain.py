@@ -173,15 +173,14 @@ def command(
     writer = _TreeWriter(session.language, everything=everything)
 
     def explained(request: AdmissionRequest) -> Explanation:
-        found = explain(session.snapshot, request, time())
-        return replace(found, decision=session.complete(found.decision))
+        explanation = explain(session.snapshot, request, time())
+        return replace(explanation, decision=session.complete(explanation.decision))
 
     for (source, request, name), explanation in session.results(filenames, namespace, explained):
         decisions.append(explanation.decision)
         heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
-            found = explanation_facts(explanation, session.language, everything=everything)
-            facts.append(heading | found)
+            facts.append(heading | explanation_facts(explanation, session.language, everything=everything))
         else:
             show(writer.tree(heading, explanation))
     if output == "json":

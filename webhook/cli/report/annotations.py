@@ -37,8 +37,8 @@ def github(report: Report) -> str:
 
 def sarif(report: Report) -> str:
     """SARIF 2.1.0: https://docs.oasis-open.org/sarif/sarif/v2.1.0/."""
-    found = list(_located(report))
-    codes = report.codes or {finding.code: finding.code for _, finding, _ in found}
+    located = list(_located(report))
+    codes = report.codes or {finding.code: finding.code for _, finding, _ in located}
     indexes = {code: index for index, code in enumerate(codes)}
     results: list[dict[str, Any]] = [
         {
@@ -48,7 +48,7 @@ def sarif(report: Report) -> str:
             "message": {"text": _text(target, finding)},
             "locations": [_location(target, place)],
         }
-        for target, finding, place in found
+        for target, finding, place in located
     ]
     driver = {
         "name": report.tool,
@@ -66,15 +66,15 @@ def sarif(report: Report) -> str:
 
 def _location(target: Target, place: Location | None) -> dict[str, Any]:
     """Return the place in a file, and the object, of which one is known."""
-    found: dict[str, Any] = {}
+    location: dict[str, Any] = {}
     if place:
-        found["physicalLocation"] = {
+        location["physicalLocation"] = {
             "artifactLocation": {"uri": _uri(place.file)},
             "region": {"startLine": place.line or 1, "startColumn": place.column or 1},
         }
     if target.reference:
-        found["logicalLocations"] = [{"fullyQualifiedName": target.title, "kind": "object"}]
-    return found
+        location["logicalLocations"] = [{"fullyQualifiedName": target.title, "kind": "object"}]
+    return location
 
 
 def _uri(file: str) -> str:
@@ -85,18 +85,18 @@ def _uri(file: str) -> str:
 
 def markdown(report: Report) -> str:
     """Return a summary for a job or a pull request: its lines, and a table of the first findings."""
-    found, language = list(_located(report)), report.language
+    located, language = list(_located(report)), report.language
     lines = [f"### {report.tool}", "", report.summary, *report.notes]
-    if found:
+    if located:
         columns = [heading(name, language) for name in ("level", "source", "finding", "rule")]
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for target, finding, place in found[:_MOST_ROWS]:
+    for target, finding, place in located[:_MOST_ROWS]:
         level = LEVELS[finding.level].in_language(language)
         source = f"{place.file}:{place.line or 1}" if place else target.title
         cells = (level, source, _text(target, finding), finding.code)
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    if len(found) > _MOST_ROWS:
-        lines += ["", MORE_FINDINGS.having(count=len(found) - _MOST_ROWS).in_language(language)]
+    if len(located) > _MOST_ROWS:
+        lines += ["", MORE_FINDINGS.having(count=len(located) - _MOST_ROWS).in_language(language)]
     return "\n".join(lines)
 
 

@@ -61,7 +61,7 @@ def html(report: Report) -> str:
 
 def _findings(report: Report) -> dict[str, list[_Row]]:
     """Return for each namespace what is wrong with how many objects of an owner, the most severe first."""
-    found: dict[str, list[_Row]] = {}
+    by_namespace: dict[str, list[_Row]] = {}
     for namespace, targets in report.by_namespace().items():
         objects = Counter(
             row
@@ -74,8 +74,8 @@ def _findings(report: Report) -> dict[str, list[_Row]]:
         )
         rows = [_Row(*row, number) for row, number in objects.items()]
         if rows:
-            found[namespace] = sorted(rows, key=lambda row: (EFFECTS.index(row.effect), row))
-    return found
+            by_namespace[namespace] = sorted(rows, key=lambda row: (EFFECTS.index(row.effect), row))
+    return by_namespace
 
 
 def _heading(column: Column, language: Language) -> str:

@@ -57,8 +57,8 @@ def xml(root: ET.Element) -> str:
 
 
 def _counts(name: str, targets: Sequence[Target]) -> dict[str, str]:
-    failed = sum(bool(each.messages(DENY)) for each in targets)
-    skipped = sum(bool(each.messages(NOT_CHECKED) and not each.messages(DENY)) for each in targets)
+    failed = sum(bool(target.messages(DENY)) for target in targets)
+    skipped = sum(bool(target.messages(NOT_CHECKED) and not target.messages(DENY)) for target in targets)
     counts = {"tests": len(targets), "failures": failed, "errors": 0, "skipped": skipped}
     return {"name": name} | {key: str(number) for key, number in counts.items()}
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Finding, Language
+from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
 from rules.model.finding import cause_of
 from rules.text.i18n import Message
@@ -49,16 +50,17 @@ class RenderedFinding(NamedTuple):
     in_summary: bool = False
 
     @classmethod
-    def of(cls, violation: Finding, language: Language) -> RenderedFinding:
-        """Return the finding of a violation."""
+    def of(cls, finding: Finding, language: Language) -> RenderedFinding:
+        """Return a finding in a language; a notice is one line."""
+        message = finding.message if finding.basis else WarningLine(finding)
         return cls(
-            violation.action.value,
-            violation.rule,
-            violation.message.in_language(language),
-            cause_of(violation).in_language(language),
-            violation.fix.in_language(language),
-            violation.basis.value,
-            violation.certainty,
+            finding.action.value,
+            finding.rule,
+            message.in_language(language),
+            cause_of(finding).in_language(language),
+            finding.fix.in_language(language),
+            finding.basis.value,
+            finding.certainty,
         )
 
     @property
@@ -90,9 +92,9 @@ def not_checked(
     """Return what a decision did not check. in_summary: reasons that the summary of the report has."""
     return tuple(
         RenderedFinding(
-            NOT_CHECKED, "", not_checked_line(each, language), in_summary=each.reason in in_summary
+            NOT_CHECKED, "", not_checked_line(part, language), in_summary=part.reason in in_summary
         )
-        for each in decision.not_checked
+        for part in decision.not_checked
     )
 
 
@@ -130,7 +132,7 @@ class Target:
 
     def messages(self, effect: str) -> list[str]:
         """Return the messages of the findings with an effect."""
-        return [each.message for each in self.findings if each.effect == effect]
+        return [finding.message for finding in self.findings if finding.effect == effect]
 
 
 class Fix(NamedTuple):
@@ -162,10 +164,10 @@ class Report:
 
     def by_namespace(self) -> dict[str, list[Target]]:
         """Return the objects of each namespace, in the order of the names."""
-        found: defaultdict[str, list[Target]] = defaultdict(list)
+        targets: defaultdict[str, list[Target]] = defaultdict(list)
         for target in sorted(self.targets, key=lambda target: target.namespace):
-            found[target.namespace].append(target)
-        return found
+            targets[target.namespace].append(target)
+        return targets
 
     def fixes(self) -> list[Fix]:
         """Return what to do about denials: what frees most owners first.
@@ -184,5 +186,5 @@ class Report:
 
     def not_checked(self) -> dict[str, int]:
         """Return what was not checked, with the number of objects, most objects first."""
-        found = Counter(line for each in self.targets for line in set(each.messages(NOT_CHECKED)))
-        return dict(sorted(found.items(), key=lambda item: (-item[1], item[0])))
+        counts = Counter(line for target in self.targets for line in set(target.messages(NOT_CHECKED)))
+        return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

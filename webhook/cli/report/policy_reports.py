@@ -43,7 +43,7 @@ def policy_reports(report: Report) -> list[dict[str, Any]]:
             "results": results,
         }
         for namespace, targets in report.by_namespace().items()
-        for results in [[result for each in targets for result in _results(each, "source")]]
+        for results in [[result for target in targets for result in _results(target, "source")]]
     ]
 
 
@@ -52,12 +52,12 @@ def open_reports(report: Report) -> list[dict[str, Any]]:
 
     It has no times: a Report of the same facts is the same object, and applying it again writes nothing.
     """
-    found = []
+    reports = []
     for namespace, targets in report.by_namespace().items():
-        results = [result for each in targets for result in _results(each, "severity")]
+        results = [result for target in targets for result in _results(target, "severity")]
         results.sort(key=lambda result: _OUTCOMES.index(result["result"]))
         if results:
-            found.append(
+            reports.append(
                 {
                     "apiVersion": OPEN_REPORTS,
                     "kind": "Report",
@@ -68,7 +68,7 @@ def open_reports(report: Report) -> list[dict[str, Any]]:
                     "results": _bounded(results, report),
                 }
             )
-    return found
+    return reports
 
 
 def _summary(results: Sequence[dict[str, Any]]) -> dict[str, int]:
@@ -116,4 +116,4 @@ def open_reports_yaml(report: Report) -> str:
 
 
 def _documents(documents: Iterable[dict[str, Any]]) -> str:
-    return "".join(f"---\n{dump_yaml(each)}" for each in documents).rstrip("\n")
+    return "".join(f"---\n{dump_yaml(document)}" for document in documents).rstrip("\n")
