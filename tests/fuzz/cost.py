@@ -103,7 +103,7 @@ def check(data: bytes) -> None:
     results = []
     for attempt in range(3):
         slower = _calibrate() / _CALIBRATION
-        results.append((_measure(shape, f"check{attempt}"), slower))
+        results.append((measured(shape, f"check{attempt}"), slower))
         if results[-1][0].cost.total <= BOUND * slower * _TOLERANCE:
             return
     raise AssertionError(f"{shape}: {[(str(found), slower) for found, slower in results]}")
@@ -111,7 +111,7 @@ def check(data: bytes) -> None:
 
 def is_too_large(data: bytes) -> bool:
     """Return whether an object of this shape is denied by the size limit."""
-    return _measure(json.loads(data), "size").over_limit
+    return measured(json.loads(data), "size").over_limit
 
 
 def search(seconds: float, folder: Path) -> None:
@@ -123,7 +123,7 @@ def search(seconds: float, folder: Path) -> None:
     while monotonic() < end:
         shape, found = _climb(chance, end)
         shape = _shrunk(shape, found, end + 60)
-        found = _measure(shape, "final")
+        found = measured(shape, "final")
         best.append((found.cost.total, str(found), shape))
         _tell(str(found), shape)
         (folder / f"{found.cost.total:07.3f}.json").write_text(json.dumps(shape))
@@ -190,7 +190,7 @@ def _fitted(shape: dict[str, int], chance: random.Random) -> tuple[dict[str, int
 def _tried(shape: Shape, chance: random.Random) -> _Found:
     """Return what an object of a shape costs; nothing if it is too long."""
     try:
-        return _measure(shape, f"{chance.random()}")
+        return measured(shape, f"{chance.random()}")
     except TooLongError:
         return _NOTHING
 
@@ -226,7 +226,7 @@ def _shrunk(shape: Shape, found: _Found, end: float) -> Shape:
     return shape
 
 
-def _measure(shape: Shape, salt: str) -> _Found:
+def measured(shape: Shape, salt: str) -> _Found:
     """Return what an object of a shape costs, and the decision on it. Raises TooLongError."""
     made = large_object(shape, salt)
     content = msgspec.json.encode(review(made.fields["object"], **made.fields))
