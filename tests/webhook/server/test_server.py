@@ -337,6 +337,16 @@ def test_a_burst_of_forty_new_clients_is_answered(server: Server) -> None:
 # --- drain
 
 
+def test_a_server_that_has_stopped_may_be_stopped_again() -> None:
+    """Whoever started it need not know."""
+    with serving(application) as server:
+        server.stop()
+        server.stop()
+
+        with pytest.raises(ConnectionRefusedError):
+            connect(server.port)
+
+
 def test_a_request_in_progress_is_finished_before_the_server_stops() -> None:
     """New connections are refused meanwhile."""
     begun, finish = threading.Event(), threading.Event()

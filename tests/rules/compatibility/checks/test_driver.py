@@ -331,6 +331,13 @@ def test_an_unverified_row_for_cuda_compat_is_unknown(monkeypatch: pytest.Monkey
         assert libraries(PHYSICAL, required, node).supported is None
 
 
+def test_cuda_compat_on_a_driver_of_an_unknown_branch_is_unknown() -> None:
+    """No label has its version."""
+    node = NodeCapabilities(product="Tesla-T4")
+
+    assert (True, None) == libraries(PHYSICAL, needing(cuda="12.8", compat="true"), node)
+
+
 def test_minor_version_compatibility_decides_before_a_cuda_compat_that_is_unknown() -> None:
     """The one is certain, the other is not."""
     policy, required = SharingPolicy(minor_versions=Level.COMPATIBLE), needing(cuda="12.8", compat="true")
