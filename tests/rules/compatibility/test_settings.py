@@ -267,6 +267,17 @@ def test_forward_compatibility_can_be_declared_for_data_center_gpus() -> None:
     assert ["t4-0", "new-0"] == admitted_to(t4 + card + new, declared)
 
 
+def test_forward_compatibility_on_a_branch_that_nvidia_does_not_list_is_unknown() -> None:
+    """NVIDIA does not support driver 550 any more: a warning."""
+    decision = decided(nodes(1, "t4", gfd("12.4", T4)), annotated({CUDA: "12.8", COMPAT: "true"}))
+    (warning,) = warning_texts(decision)
+
+    assert decision.allowed
+    assert "it may fail: cuda-compat may not support this GPU and driver" in warning
+    assert "or a driver with CUDA 12.8 or newer" in warning
+    assert "label these nodes" not in warning
+
+
 def test_a_driver_more_than_one_major_newer_is_a_warning_only_by_a_setting() -> None:
     """CUDA 11 on a driver with 13: NVIDIA's drivers are backward compatible."""
     cluster, document = inventory(nodes(1, "new", gfd("13.0"))), gpu_pod(cuda_image("11.8"))
