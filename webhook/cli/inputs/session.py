@@ -153,7 +153,7 @@ class Session:
     @property
     def snapshot(self) -> Snapshot:
         """The rules and nodes that decisions depend on."""
-        return Snapshot(self.policy, self.inventory)
+        return Snapshot(self.policy, self.inventory.with_facts(self.policy.facts))
 
     # Each of these reads all, so that errors in rules come before those in nodes, and these before others.
 
@@ -238,9 +238,14 @@ class Session:
             for name, text in read_path(path, lenient=True)
         )
 
+    @cached_property
+    def _selected(self) -> Loaded:
+        """The rules that options select, or those of the cluster."""
+        return self.read_rules(self.rule_paths)
+
     def _rules_in_force(self) -> Loaded:
         """Return the selected rules; for a cluster without rules that decide, also the built-in rules."""
-        loaded = self.read_rules(self.rule_paths)
+        loaded = self._selected
         if self.rule_paths or not self.cluster.selected:
             return loaded
         if loaded.errors:
@@ -283,10 +288,13 @@ class Session:
 
     @cached_property
     def facts(self) -> Facts:
-        """The facts of `--facts`, else of the rules, else the built-in ones."""
+        """The facts of `--facts`, else of valid rules that are selected, else the built-in ones."""
         from rules.cuda.tables import BUILT_IN as BUILT_IN_FACTS
 
-        return self.label_rules.facts or BUILT_IN_FACTS
+        selected = RuleSet()
+        if not self.release and (self.rule_paths or self.cluster.selected):
+            selected = self._selected.rules
+        return self.with_facts(selected).facts or BUILT_IN_FACTS
 
     def with_facts(self, rules: RuleSet) -> RuleSet:
         """Return rules with the facts of `--facts` instead of others. Raises BadInputError."""
