@@ -81,3 +81,11 @@ def test_the_lowest_cuda_of_a_way_of_sharing_is_unknown_of_a_newer_branch() -> N
     results = check_on_node(policy, needing(cuda="12.0"), NodeCapabilities(driver="700", cuda=(13, 5)))
 
     assert {(Level.UNKNOWN, NEWER)} == {(result.level, result.reason.en) for result in results}
+
+
+def test_a_newer_branch_is_not_said_to_have_an_older_minor_version() -> None:
+    """It may have that of the container, so nothing is said of limits."""
+    policy = SharingPolicy(minor_versions=Level.UNSTABLE)
+    results = check_on_node(policy, needing(cuda="13.6"), NodeCapabilities(driver="700.10"))
+
+    assert [(Level.UNKNOWN, NEWER)] == [(result.level, result.reason.en) for result in results]
