@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rules.compatibility.checks import check_on_node
-from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator
+from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator, results_on
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import NodeClassResult, NodeSetResult, RuleRequirement
@@ -25,7 +24,6 @@ from rules.nodes.devices.devices import DeviceKind, facts_of, gpu_drivers
 from rules.nodes.devices.selectors import memory_selector, minimum_selector
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import candidates as candidate_nodes
 from rules.text.i18n import Message
 from rules.text.paths import field_path
@@ -209,9 +207,8 @@ class _Judge(NamedTuple):
             if candidate.nodes is not None and not nodes & self.allowed:
                 continue
             if candidate.kind not in self.checked:
-                devices = NodeDevices(facts=facts, mixed=True, alone=True)
-                gpu = devices.capabilities(NodeCapabilities(facts=self.evaluator.inventory.facts))
-                self.checked[candidate.kind] = gpu, check_on_node(rule.sharing, requirements, gpu)
+                gpu = self.evaluator.gpu_of(candidate.kind, facts)
+                self.checked[candidate.kind] = gpu, results_on((rule.sharing, requirements, gpu))[1]
             gpu, checks = self.checked[candidate.kind]
             pairs = ((self.use.required, checks),)
             certain = candidate.certain and candidate.nodes is not None and bool(ready & self.allowed)

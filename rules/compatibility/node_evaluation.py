@@ -30,9 +30,10 @@ from rules.kube.node_selector_term import EXPRESSIONS, Clause, MatchExpression, 
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
-from rules.nodes.devices.devices import DeviceKind
+from rules.nodes.devices.devices import DeviceFacts, DeviceKind
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import admitted
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Message
@@ -107,7 +108,9 @@ class NodeEvaluator:
         self.returning = bounded_cache(self._returning, _REMEMBERED_NAMES, _are_short)
         self.having = bounded_cache(self._having, _REMEMBERED_NAMES, _are_short_amounts)
         self.excess = bounded_cache(self._excess, _REMEMBERED_NAMES, _are_short_amounts)
-        self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}  # MAX_KINDS of each driver at most
+        # MAX_KINDS of each driver at most.
+        self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}
+        self._gpus_of: dict[DeviceKind, NodeCapabilities] = {}
         self.pool_terms = bounded_cache(self._find_terms, _REMEMBERED, _is_short_sum)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
         self._tolerated = bounded_cache(
@@ -176,6 +179,14 @@ class NodeEvaluator:
                 nodes |= self.inventory.named(name)
             found = self._nodes_of[kind] = nodes, nodes & self.inventory.ready
         return found
+
+    def gpu_of(self, kind: DeviceKind, facts: DeviceFacts) -> NodeCapabilities:
+        """Return the capabilities of a node that has a device of this kind alone. facts: of the kind."""
+        if (gpu := self._gpus_of.get(kind)) is None:
+            devices = NodeDevices(facts=facts, mixed=True, alone=True)
+            gpu = devices.capabilities(NodeCapabilities(facts=self.inventory.facts))
+            self._gpus_of[kind] = gpu
+        return gpu
 
     def tolerated(self, tolerations: object) -> int:
         """Return the nodes whose taints a pod with these tolerations (as JSON) tolerates, as a bit set."""
@@ -406,7 +417,7 @@ class NodeEvaluator:
         results: list[tuple[CheckResult, ...]] = []
         distinct: dict[tuple[CheckResult, ...], tuple[CheckResult, ...]] = {}
         for node_class in classes:
-            level, checks = _results((policy, requirements, node_class.capabilities))
+            level, checks = results_on((policy, requirements, node_class.capabilities))
             levels.append(level)
             results.append(distinct.setdefault(checks, checks))
         return classes, tuple(levels), tuple(results)
@@ -425,7 +436,7 @@ class NodeEvaluator:
         self, key: tuple[SharingPolicy, GpuRequirements, bool]
     ) -> tuple[tuple[Clause, int], ...]:
         policy, requirements, or_unknown = key
-        judge = Judge(lambda node: _results((policy, requirements, node))[0], or_unknown)
+        judge = Judge(lambda node: results_on((policy, requirements, node))[0], or_unknown)
         clauses = clauses_of(policy, requirements, self.inventory, self.prospects.pools, judge)
         return tuple((clause, admitted(self.inventory, clause)) for clause in clauses)
 
@@ -494,7 +505,7 @@ def _find_results(
 
 
 # They depend on the kind of node only: nodes come and go, but their kinds stay.
-_results = bounded_cache(_find_results, _REMEMBERED_RESULTS, lambda key: key[1].length <= _LONGEST)
+results_on = bounded_cache(_find_results, _REMEMBERED_RESULTS, lambda key: key[1].length <= _LONGEST)
 
 # One inventory is in force at a time; the next one replaces the evaluator that is kept.
 node_evaluator = lru_cache(maxsize=1)(NodeEvaluator)

@@ -249,7 +249,8 @@ def certain_branches(facts: Facts) -> list[int]:
 
 
 @derived
-def _newest_branch(facts: Facts) -> int:
+def newest_branch(facts: Facts) -> int:
+    """Return the newest driver branch whose CUDA API version is certain."""
     return max(certain_branches(facts))
 
 
@@ -265,7 +266,7 @@ def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
 
     Drivers are backward compatible: a branch above the newest known one has at least the CUDA of that one.
     """
-    by = min(branch, _newest_branch(facts))
+    by = min(branch, newest_branch(facts))
     fact = cuda_of_branch(facts, by)
     return LeastCuda(fact.value, by) if fact and fact.certain else None
 

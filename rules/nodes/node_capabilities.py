@@ -16,6 +16,7 @@ from rules.cuda.tables import (
     gpu_model,
     least_cuda,
     minor_version_floor,
+    newest_branch,
 )
 from rules.cuda.versions import DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
@@ -129,11 +130,11 @@ def least_cuda_of(capabilities: NodeCapabilities) -> LeastCuda | None:
     For a branch that is newer than all known ones, `gpugate whatif` writes the version of the newest known
     branch, which is the lowest possible one.
     """
-    driver = driver_of(capabilities)
-    least = least_cuda(capabilities.facts, driver.branch) if driver else None
-    if driver is None or least is None or capabilities.cuda not in (None, least.cuda):
+    driver, cuda = driver_of(capabilities), capabilities.cuda
+    if driver is None or (cuda and driver.branch <= newest_branch(capabilities.facts)):
         return None
-    return least if capabilities.cuda is None or driver.branch > least.by else None
+    least = least_cuda(capabilities.facts, driver.branch)
+    return least if least and cuda in (None, least.cuda) else None
 
 
 def above_floor(capabilities: NodeCapabilities) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules.compatibility import claims, node_evaluation
+from rules.compatibility import node_evaluation
 from rules.nodes.devices import devices, selectors
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_index import LabelIndex
@@ -54,8 +54,7 @@ class Counted:
         self.numbers: Counter[str] = Counter()
         self._monkeypatch = monkeypatch
         self._wrap(selectors.Selector, "_evaluate", self._calls)
-        self._wrap(claims, "check_on_node", self._calls)
-        self._wrap(node_evaluation, "check_on_node", self._calls)
+        self._wrap(node_evaluation, "check_on_node", self._calls)  # of nodes and of claims
         self._wrap(LabelIndex, "values", self._items)
 
     def _wrap(self, owner: Any, name: str, wrapper: Callable[..., Callable[..., Any]]) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
 from time import time
@@ -291,10 +292,13 @@ class Session:
         """The facts of `--facts`, else of valid rules that are selected, else the built-in ones."""
         from rules.cuda.tables import BUILT_IN as BUILT_IN_FACTS
 
-        selected = RuleSet()
-        if not self.release and (self.rule_paths or self.cluster.selected):
-            selected = self._selected.rules
-        return self.with_facts(selected).facts or BUILT_IN_FACTS
+        if self.release:
+            return self.release.facts
+        selected = None
+        if self.rule_paths or self.cluster.selected:
+            with suppress(ForbiddenError):
+                selected = self._selected.rules.facts
+        return selected or BUILT_IN_FACTS
 
     def with_facts(self, rules: RuleSet) -> RuleSet:
         """Return rules with the facts of `--facts` instead of others. Raises BadInputError."""
