@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rules.compatibility import claims as claims_check
+from rules.compatibility import node_evaluation
 from rules.compatibility.checks import check_on_node
 from rules.cuda.requirements import GpuRequirements
 from rules.decision.policy import Policy, compile_policy
@@ -362,7 +362,8 @@ def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch:
         checked[node.product] += 1
         return check_on_node(policy, requirements, node)
 
-    monkeypatch.setattr(claims_check, "check_on_node", counted)
+    node_evaluation.results_on.__self__.clear()  # type: ignore[attr-defined]
+    monkeypatch.setattr(node_evaluation, "check_on_node", counted)
     names = [f"claim-{at}" for at in range(4)]
     used = {"claims": [{"name": name} for name in names]}
     many = pod(
