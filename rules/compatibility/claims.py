@@ -85,7 +85,7 @@ def resources_of(claims: Iterable[PodClaim], known: KnownResources | None = None
     A claim of which the class is unknown has the one without a class. known: what is found, for the other
     containers of a pod.
     """
-    found: dict[str, None] = {}
+    resources: dict[str, None] = {}
     known = {} if known is None else known
     for claim in claims:
         if id(claim) not in known:
@@ -93,8 +93,8 @@ def resources_of(claims: Iterable[PodClaim], known: KnownResources | None = None
                 alternative.device_class for request in claim.requests for alternative in request.alternatives
             ]
             known[id(claim)] = claim, dict.fromkeys(IMPLICIT_PREFIX + name for name in names or [""])
-        found |= known[id(claim)][1]
-    return tuple(found)
+        resources |= known[id(claim)][1]
+    return tuple(resources)
 
 
 def evaluate_claims(
@@ -154,9 +154,9 @@ class _Judge(NamedTuple):
         if request.admin or not self._may_be_gpu(request):
             return []
         dra = self.evaluator.inventory.dra
-        found, unknown, failed = candidates(request, dra.classes, dra.devices)
+        selected, unknown, failed = candidates(request, dra.classes, dra.devices)
         failing = [*self._failed(claim, failed)]
-        judged = list(self._judged(found))
+        judged = list(self._judged(selected))
         fit = [devices for devices in judged if devices.level <= Level.UNSTABLE]
         # Several alternatives may select the same devices.
         unfit = list(
@@ -196,10 +196,10 @@ class _Judge(NamedTuple):
             name not in dra.classes.by_name or IMPLICIT_PREFIX + name in dra.gpu_resources for name in classes
         )
 
-    def _judged(self, found: Iterable[Candidate]) -> Iterator[_Judged]:
+    def _judged(self, selected: Iterable[Candidate]) -> Iterator[_Judged]:
         """Yield the candidates that are GPUs, on nodes that the pod can be on."""
         rule, requirements = self.use.required
-        for candidate in found:
+        for candidate in selected:
             facts = facts_of(candidate.kind)
             if facts is None:
                 continue
@@ -261,10 +261,10 @@ class _Judge(NamedTuple):
         lines = []
         for fact, version in _minima(self.use.required.requirements):
             line = minimum_selector(driver, fact, version)
-            found = [
+            versions = [
                 capabilities.cuda if fact == "cuda" else capabilities.gpu_capability for capabilities in facts
             ]
-            if line and all(number is not None and number < version for number in found):
+            if line and all(number is not None and number < version for number in versions):
                 return line
             lines += [line] if line else []
         need = self.use.required.requirements.memory

@@ -123,9 +123,9 @@ class NodeEvaluator:
         A resource that no node offers belongs to a scheduler (HAMi's memory and cores do) and excludes no
         node, unless nothing else is requested.
         """
-        found = [self.inventory.nodes_offering(name) for name in names]
+        by_resource = [self.inventory.nodes_offering(name) for name in names]
         nodes = self.inventory.everything
-        for offering in filter(None, found) if any(found) else found:
+        for offering in filter(None, by_resource) if any(by_resource) else by_resource:
             nodes &= offering
         return nodes
 
@@ -133,11 +133,11 @@ class NodeEvaluator:
         """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""
         if not self.inventory.recovering:
             return 0
-        found = [
+        by_resource = [
             self.inventory.nodes_offering(name) | self.inventory.nodes_recovering(name) for name in names
         ]
         nodes = self.inventory.everything
-        for offering in filter(None, found) if any(found) else found:
+        for offering in filter(None, by_resource) if any(by_resource) else by_resource:
             nodes &= offering
         return nodes & ~self.offering(names)
 
@@ -156,7 +156,7 @@ class NodeEvaluator:
 
     def _excess(self, amounts: Amounts) -> tuple[ExcessiveRequest, ...]:
         """Return the resources of which no node has the amount, nor one that may be added for certain."""
-        found = []
+        excessive = []
         for name, amount in amounts:
             present, pools = self.inventory.largest_amount(name), self.prospects.most(name)
             if present:
@@ -168,17 +168,17 @@ class NodeEvaluator:
             known = self.prospects.having_amount(name, amount) & ~self.prospects.of_any_amount if pools else 0
             if (present or pools) and not (enough or known):
                 certain = not self.prospects.of_any_amount
-                found.append(ExcessiveRequest(name, amount, max(present, pools), certain=certain))
-        return tuple(found)
+                excessive.append(ExcessiveRequest(name, amount, max(present, pools), certain=certain))
+        return tuple(excessive)
 
     def nodes_of(self, kind: DeviceKind) -> tuple[int, int]:
         """Return the nodes that have devices of a kind, and those of them that are ready, as bit sets."""
-        if (found := self._nodes_of.get(kind)) is None:
+        if (node_sets := self._nodes_of.get(kind)) is None:
             nodes = 0
             for name in self.inventory.dra.devices.by_kind.get(kind, ()):
                 nodes |= self.inventory.named(name)
-            found = self._nodes_of[kind] = nodes, nodes & self.inventory.ready
-        return found
+            node_sets = self._nodes_of[kind] = nodes, nodes & self.inventory.ready
+        return node_sets
 
     def gpu_of(self, kind: DeviceKind, facts: DeviceFacts) -> NodeCapabilities:
         """Return the capabilities of a node that has a device of this kind alone. facts: of the kind."""
@@ -279,7 +279,7 @@ class NodeEvaluator:
 
     def _returning_results(self, required: Sequence[RuleRequirement], nodes: int) -> list[NodeClassResult]:
         """Return the results on nodes that may come back, whose drivers may be others then."""
-        found = []
+        class_results = []
         for labels in dict.fromkeys(requirement.rule.sharing.labels for requirement in required):
             of_labels = [requirement for requirement in required if requirement.rule.sharing.labels == labels]
             for node_class in self.inventory.classes(nodes, labels) if nodes else ():
@@ -292,8 +292,10 @@ class NodeEvaluator:
                 ]
                 pairs = tuple(zip(of_labels, results, strict=True))
                 worst = max(map(level_of, results))
-                found.append(NodeClassResult(node_class.capabilities, node_class.members, worst, pairs))
-        return found
+                class_results.append(
+                    NodeClassResult(node_class.capabilities, node_class.members, worst, pairs)
+                )
+        return class_results
 
     def _fitting(
         self, required: Sequence[RuleRequirement], classes: Sequence[NodeClassResult], *, keep_out: bool
@@ -395,7 +397,9 @@ class NodeEvaluator:
     def _split(self, whole: NodeClassResult, required: Sequence[RuleRequirement]) -> list[NodeClassResult]:
         """Return the classes that nodes form for requirements whose rules read the same labels."""
         _, nodes, worst, before = whole
-        by_requirement = [self._classes((each.rule.sharing, each.requirements)) for each in required]
+        by_requirement = [
+            self._classes((requirement.rule.sharing, requirement.requirements)) for requirement in required
+        ]
         classes = by_requirement[0][0]
         levels = zip(*[levels for _, levels, _ in by_requirement], strict=True)
         results = zip(*[checks for _, _, checks in by_requirement], strict=True)
@@ -484,13 +488,13 @@ def _newest(required: RuleRequirement) -> tuple[int, int]:
 def _by_labels(required: Sequence[RuleRequirement]) -> list[list[RuleRequirement]]:
     """Return requirements by the labels that their rules read; most rules read the same."""
     groups: list[list[RuleRequirement]] = []
-    for each in required:
+    for requirement in required:
         for group in groups:
-            if group[0].rule.sharing.labels == each.rule.sharing.labels:
-                group.append(each)
+            if group[0].rule.sharing.labels == requirement.rule.sharing.labels:
+                group.append(requirement)
                 break
         else:
-            groups.append([each])
+            groups.append([requirement])
     return groups
 
 

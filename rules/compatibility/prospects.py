@@ -71,7 +71,7 @@ class Prospects:
         nodes = self._selected(spec)
         # A resource that neither a node nor a pool has belongs to a scheduler.
         offering = [
-            found for name in names if (found := self._nodes.nodes_offering(name) | self.of_any_amount)
+            pools for name in names if (pools := self._nodes.nodes_offering(name) | self.of_any_amount)
         ]
         for offered in offering:
             nodes &= offered
@@ -107,15 +107,15 @@ class Prospects:
 
     def unfit(self, required: tuple[RuleRequirement, ...]) -> int:
         """Return the pools, as a bit set, whose nodes are not compatible, or may not be."""
-        found = enumerate(self._results(required) if self.pools else ())
-        return sum(1 << at for at, prospect in found if prospect.level > Level.UNSTABLE)
+        prospects = enumerate(self._results(required) if self.pools else ())
+        return sum(1 << at for at, prospect in prospects if prospect.level > Level.UNSTABLE)
 
     def having(self, term: Term) -> int:
         """Return the pools, as a bit set, whose nodes have the labels of a term when they are created."""
         return admitted(self._nodes, (term,))
 
     def _evaluate(self, required: tuple[RuleRequirement, ...]) -> tuple[ProspectResult, ...]:
-        found = []
+        results = []
         for pool in self.pools:
             gpu = pool.capabilities
             checks = [
@@ -124,8 +124,8 @@ class Prospects:
             ]
             worst = max(map(level_of, checks))
             pairs = tuple(zip(required, checks, strict=True))
-            found.append(ProspectResult(pool, NodeClassResult(gpu, 0, worst, pairs)))
-        return tuple(found)
+            results.append(ProspectResult(pool, NodeClassResult(gpu, 0, worst, pairs)))
+        return tuple(results)
 
     def _selected(self, spec: Mapping[str, Any]) -> int:
         """Return the pools, as a bit set, whose nodes may have what the pod's own selectors ask for."""

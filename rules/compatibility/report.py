@@ -180,16 +180,16 @@ class MessageWriter:
     def _in(self, container: str, cause: Message) -> Message:
         return _IN_CONTAINER.having(container=container, cause=cause)
 
-    def parts(self, found: Sequence[tuple[str, str]]) -> Message:
-        """Return the parts of a pod's spec that exclude nodes; found: as of `excluding`."""
-        return Joined(", ", self._first(f"{field} {value}".rstrip() for field, value in found))
+    def parts(self, fields: Sequence[tuple[str, str]]) -> Message:
+        """Return the parts of a pod's spec that exclude nodes; fields: as of `excluding`."""
+        return Joined(", ", self._first(f"{field} {value}".rstrip() for field, value in fields))
 
     def doubts(self, classes: Sequence[NodeClassResult]) -> list[Finding]:
         """Return a notice for each thing in doubt on the best of the nodes: UNSTABLE or UNKNOWN."""
         level = min(node_class.level for node_class in classes)
-        found = _results_of([node_class for node_class in classes if node_class.level is level], level)
+        results = _results_of([node_class for node_class in classes if node_class.level is level], level)
         nodes: dict[tuple[RuleRequirement, Message, Message], list[NodeClassResult]] = {}
-        for node_class, pairs in found:
+        for node_class, pairs in results:
             for required, result in pairs:
                 if not result.warns:
                     continue
@@ -491,20 +491,20 @@ def _results_of(
     """
     chosen = None if among is None else set(map(id, among))
     known: dict[tuple[int, ...], Pairs] = {}
-    found = []
+    by_class = []
     for node_class in classes:
         results = [pair for pair in node_class.results if chosen is None or id(pair[0]) in chosen]
         key = tuple([id(result) for _, result in results])
         if key not in known:
             known[key] = tuple(_at_level(results, level))
-        found.append((node_class, known[key]))
-    return found
+        by_class.append((node_class, known[key]))
+    return by_class
 
 
 def _settings(results: Iterable[tuple[NodeClassResult, Pairs]]) -> list[str]:
     """Return the settings of rules without which some of these nodes would not be incompatible."""
-    found = ([result.setting for _, result in pairs] for _, pairs in results)
-    return list(dict.fromkeys(next((settings for settings in found if all(settings)), [])))
+    by_class = ([result.setting for _, result in pairs] for _, pairs in results)
+    return list(dict.fromkeys(next((settings for settings in by_class if all(settings)), [])))
 
 
 def _at_level(

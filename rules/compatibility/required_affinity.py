@@ -70,30 +70,33 @@ def clauses_of(
     pools: of nodes that may be added; those that do not fit do not satisfy the clauses.
     """
     names = policy.labels
-    classes = {each.capabilities: each.members for each in inventory.classes(inventory.everything, names)}
-    levels = {each: judge.answer(each) for each in classes}
-    fitting = [each for each, level in levels.items() if level <= judge.worst]
-    others = [each for each, level in levels.items() if level > judge.worst]
+    classes = {
+        node_class.capabilities: node_class.members
+        for node_class in inventory.classes(inventory.everything, names)
+    }
+    levels = {node: judge.answer(node) for node in classes}
+    fitting = [node for node, level in levels.items() if level <= judge.worst]
+    others = [node for node, level in levels.items() if level > judge.worst]
     newest = _newest_needed(policy, requirements, fitting)
     lowest = _lowest_drivers(newest, fitting, others, judge) if newest else None
     versions = version_clause(lowest, names.cuda, inventory) if lowest else None
-    if versions is None and all(levels[each] is not Level.COMPATIBLE for each in fitting):
+    if versions is None and all(levels[node] is not Level.COMPATIBLE for node in fitting):
         # What is uncertain makes no node better than one without labels.
-        others = [each for each in others if levels[each] is Level.INCOMPATIBLE]
+        others = [node for node in others if levels[node] is Level.INCOMPATIBLE]
     # Nodes of pools count as if they had a driver that is new enough.
-    created = dict.fromkeys(_with_driver(each.capabilities, newest) for each in pools)
-    coming = [each for each in created if not judge.fits(each)]
-    known = inventory.with_node([_as_created(at, each, inventory, names) for at, each in enumerate(coming)])
+    created = dict.fromkeys(_with_driver(pool.capabilities, newest) for pool in pools)
+    coming = [node for node in created if not judge.fits(node)]
+    known = inventory.with_node([_as_created(at, node, inventory, names) for at, node in enumerate(coming)])
     added = known.everything & ~inventory.everything
-    unfit = sum(classes[each] for each in others) | added
+    unfit = sum(classes[node] for node in others) | added
     fit = inventory.everything & ~unfit & ~inventory.reporting_devices
     older, never = 0, unfit
     if versions is not None:
         inside = admitted(known, versions)
         # With a newer driver, too; they may get one.
-        with_any = [each for each in others if judge.answer(_with_cuda(each, newest)) is Level.INCOMPATIBLE]
+        with_any = [node for node in others if judge.answer(_with_cuda(node, newest)) is Level.INCOMPATIBLE]
         older = fit & ~inside
-        never = unfit & (inside | added | sum(classes[each] for each in with_any))
+        never = unfit & (inside | added | sum(classes[node] for node in with_any))
     clauses = [versions or ()]
     if older or never:
         nodes = Split(known, fit, unfit, (_driver_labels(names), inventory.former_drivers))
@@ -104,7 +107,7 @@ def clauses_of(
             clauses[0] += _older(nodes._replace(fit=older), facts, names, rising)
         if never:
             clauses.append(distinguishing(nodes._replace(unfit=never), facts, (), rising))
-    return tuple(each for each in clauses if each and () not in each)
+    return tuple(clause for clause in clauses if clause and () not in clause)
 
 
 def _with_driver(node: NodeCapabilities, cuda: tuple[int, int] | None) -> NodeCapabilities:
@@ -119,12 +122,12 @@ def _newest_needed(
 ) -> tuple[int, int] | None:
     """Return the CUDA version of a driver that is new enough; None if none is required."""
     need = requirements.cuda
-    limits = [each for each in requirements.driver_constraints if each.certain]
+    limits = [constraint for constraint in requirements.driver_constraints if constraint.certain]
     versions = [need.version if need and need.certain else None, policy.min_cuda]
-    versions += [each.native for each in limits]
-    required = [(each[0], each[1]) for each in versions if each]
+    versions += [constraint.native for constraint in limits]
+    required = [(version[0], version[1]) for version in versions if version]
     if not required and limits:
-        required = [min(present)] if (present := [each.cuda for each in fitting if each.cuda]) else []
+        required = [min(present)] if (present := [node.cuda for node in fitting if node.cuda]) else []
     return max(required, default=None)
 
 
@@ -138,21 +141,21 @@ def _lowest_drivers(
 
     None if it is for none, but others are.
     """
-    older = (each for each in others if each.cuda and each.cuda < newest)
-    barrier = max((each.cuda or newest for each in older if judge.fits_with(each, newest)), default=(0, 0))
+    older = (node for node in others if node.cuda and node.cuda < newest)
+    barrier = max((node.cuda or newest for node in older if judge.fits_with(node, newest)), default=(0, 0))
     kinds = dict.fromkeys(map(_with_cuda, (*fitting, *others)))
-    gpus = [each for each in kinds if judge.fits_with(each, newest)]
+    gpus = [gpu for gpu in kinds if judge.fits_with(gpu, newest)]
     if not gpus:
         return None if fitting else VersionRange(newest)
     lowest = newest
-    for cuda in (each for each in known_cudas(gpus[0].facts) if barrier < each < newest):
-        levels = [judge.answer(_with_cuda(each, cuda)) for each in gpus]
+    for cuda in (version for version in known_cudas(gpus[0].facts) if barrier < version < newest):
+        levels = [judge.answer(_with_cuda(gpu, cuda)) for gpu in gpus]
         if Level.INCOMPATIBLE in levels:
             break
         if max(levels) <= judge.worst:
             lowest = cuda
     next_major = (newest[0] + 1, 0)
-    later = any(judge.fits_with(each, next_major) for each in gpus)
+    later = any(judge.fits_with(gpu, next_major) for gpu in gpus)
     return VersionRange(lowest, None if later else next_major)
 
 
@@ -168,7 +171,7 @@ def _older(
     """Return terms for nodes with older drivers, by branch and GPU, and for those of unknown drivers."""
     inventory = nodes.inventory
     drivers, cudas = (
-        inventory.families_present(each, inventory.everything) for each in (names.driver, names.cuda)
+        inventory.families_present(families, inventory.everything) for families in (names.driver, names.cuda)
     )
     _, without = nodes.lost  # perhaps also their other labels of a GPU
     labelled = nodes.fit & sum(carrying for _, carrying in cudas) & ~without
@@ -202,7 +205,7 @@ def _ordered(
         "product": [names.product],
         "compute_capability": _parts(names.compute_capability),
     }
-    values = {fact: dict.fromkeys(getattr(each, fact) for each in others) for fact in facts}
+    values = {fact: dict.fromkeys(getattr(node, fact) for node in others) for fact in facts}
 
     def excludes(fact: str) -> bool:
         return any(not judge.fits(replace(example, **{fact: value})) for value in values[fact])
@@ -222,7 +225,7 @@ def _rising(names: LabelNames, example: NodeCapabilities, judge: Judge) -> dict[
         major = (example.gpu_capability or _GREATEST_COMPUTE)[0]
         while major > 1 and judge.fits(replace(example, compute_capability=(major - 1, 0))):
             major -= 1
-        rising |= {each.key: major for each in names.compute_capability if not each.whole}
+        rising |= {family.key: major for family in names.compute_capability if not family.whole}
     return rising
 
 
@@ -258,7 +261,7 @@ def stable(
     policy: SharingPolicy, requirements: Iterable[GpuRequirements], inventory: Inventory
 ) -> Requirement | None:
     """Return the labels of a node whose driver is at most one major ahead of every container's runtime."""
-    versions = [each.cuda.version for each in requirements if each.cuda]
+    versions = [gpu_requirements.cuda.version for gpu_requirements in requirements if gpu_requirements.cuda]
     if not versions:
         return None
     drivers = VersionRange(max(versions), (min(versions).major + STABLE_MAJORS + 1, 0))

@@ -26,26 +26,28 @@ class ArchitectureCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result if the image has no platform of the node; none if either is unknown."""
-        found, setting = requirements.platforms, policy.checks.architecture
-        if found is None or setting is Level.COMPATIBLE:
+        image_platforms, setting = requirements.platforms, policy.checks.architecture
+        if image_platforms is None or setting is Level.COMPATIBLE:
             return
         architecture = node.architecture or _by_product(node)
-        if architecture is None or architecture in found.architectures:
+        if architecture is None or architecture in image_platforms.architectures:
             return
-        level = capped(setting, certain=found.certain and node.architecture is not None)
-        platforms = ", ".join(f"linux/{architecture}" for architecture in sorted(found.architectures))
+        level = capped(setting, certain=image_platforms.certain and node.architecture is not None)
+        platforms = ", ".join(
+            f"linux/{architecture}" for architecture in sorted(image_platforms.architectures)
+        )
         reason = Message(
             "the image is for {platforms}, the node for linux/{architecture}",
             platforms=platforms,
             architecture=architecture,
         )
-        names = "/".join(sorted(found.architectures))
+        names = "/".join(sorted(image_platforms.architectures))
         remedy = Message(
             "use an image for linux/{architecture}, or nodes with {names}",
             architecture=architecture,
             names=names,
         )
-        yield CheckResult(level, reason, remedy, origin=found.origin)
+        yield CheckResult(level, reason, remedy, origin=image_platforms.origin)
 
 
 def _by_product(node: NodeCapabilities) -> str | None:

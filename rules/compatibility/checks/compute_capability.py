@@ -37,11 +37,11 @@ class ComputeCapabilityCheck(Check):
         """Yield a result for each requirement that the GPU does not meet, and for missing code."""
         del policy
         if (capability := node.gpu_capability) is None:
-            asked = sorted(
+            needs = sorted(
                 (need for need in requirements.compute if need.by_pod), key=lambda need: not need.certain
             )
-            if asked:
-                yield CheckResult(unknown(certain=asked[0].certain), MISSING_COMPUTE, origin=asked[0].origin)
+            if needs:
+                yield CheckResult(unknown(certain=needs[0].certain), MISSING_COMPUTE, origin=needs[0].origin)
             return
         gpu = ComputeCapability(*capability)
         denied = False

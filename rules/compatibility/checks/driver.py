@@ -151,19 +151,20 @@ def _find_older(key: _OlderKey) -> CheckResult:
     policy, requirements, need, node = key
     driver, runtime = CudaVersion(*(node.cuda or (0, 0))), need.version
     below, fix = _below(driver, runtime)
-    found = _outcome(policy, requirements, need, node)
-    reason = Message("{below}{suffix}", below=below, suffix=found.suffix)
-    level, code = found.level, found.code
+    outcome = _outcome(policy, requirements, need, node)
+    reason = Message("{below}{suffix}", below=below, suffix=outcome.suffix)
+    level, code = outcome.level, outcome.code
     unmet = refusal(requirements, node)
     if unmet and policy.runtime(requirements, node).mode is RuntimeMode.UNKNOWN:
-        how = not_started(unmet, found.started)
-        if level is Level.INCOMPATIBLE and not found.setting:  # in every mode, but with one error or another
-            how, code = unsatisfied(unmet, found.suffix), 0
+        how = not_started(unmet, outcome.started)
+        if level is Level.INCOMPATIBLE and not outcome.setting:
+            # In every mode, but with one error or another.
+            how, code = unsatisfied(unmet, outcome.suffix), 0
         level, reason = max(level, Level.UNKNOWN), Message("{below}: {how}", below=below, how=how)
     if not need.certain:
         level = min(level, Level.UNSTABLE)
     remedy = _NO_TEXT if level is Level.COMPATIBLE else fix
-    return CheckResult(level, reason, remedy, code, need.origin, found.setting)
+    return CheckResult(level, reason, remedy, code, need.origin, outcome.setting)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -327,11 +328,11 @@ def _about_unlisted(requirements: GpuRequirements, node: NodeCapabilities) -> Me
 
 def _only_declared(requirements: GpuRequirements, node: NodeCapabilities) -> bool:
     """Return whether the version follows from a variable of the pod alone, which this driver satisfies."""
-    found = requirements.driver_constraints
+    constraints = requirements.driver_constraints
     return (
         requirements.cuda is not None
         and requirements.cuda.source == REQUIRE_CUDA
-        and all(result.declared for result in found)
+        and all(constraint.declared for constraint in constraints)
         and refusal(requirements, node) is None
     )
 

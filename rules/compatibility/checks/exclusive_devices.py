@@ -43,20 +43,22 @@ class ExclusiveDevicesCheck(Check):
         if known.slices < 2 and len(known.vendors) < 2 and is_built_for_all:
             return ()
         level = capped(policy.checks.exclusive_devices, certain=True)
-        found = {name: gpu for name, gpu in known.resources if _requests(container, name)}
-        if built is None or not found or any(gpu.vendor == built for gpu in found.values()):
-            return _of_devices(container, found, level)
-        return (_of_image(container, next(iter(found.items())), (built, requirements.accelerator), level),)
+        requested = {name: gpu for name, gpu in known.resources if _requests(container, name)}
+        if built is None or not requested or any(gpu.vendor == built for gpu in requested.values()):
+            return _of_devices(container, requested, level)
+        return (
+            _of_image(container, next(iter(requested.items())), (built, requirements.accelerator), level),
+        )
 
 
 def _of_devices(
-    container: Container, found: Mapping[str, GpuResource], level: Level
+    container: Container, requested: Mapping[str, GpuResource], level: Level
 ) -> Iterator[CheckResult]:
-    profiles = [name for name, gpu in found.items() if gpu.slices]
+    profiles = [name for name, gpu in requested.items() if gpu.slices]
     if len(profiles) > 1:
         yield _placed(container, profiles[1], _of_profiles(level, profiles[0], profiles[1]))
     vendors: dict[str, tuple[str, GpuResource]] = {}
-    for name, gpu in found.items():
+    for name, gpu in requested.items():
         vendors.setdefault(gpu.vendor, (name, gpu))
     if len(vendors) > 1:
         first, other, *_ = vendors.values()

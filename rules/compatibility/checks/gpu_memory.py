@@ -57,26 +57,26 @@ class GpuMemoryCheck(Check):
         need, setting = requirements.memory, policy.checks.gpu_memory
         if need is None or setting is Level.COMPATIBLE:
             return ()
-        found = requested_memory(container)
-        if found is None or found.mib >= need.mib:
+        requested = requested_memory(container)
+        if requested is None or requested.mib >= need.mib:
             return ()
         least = shown(need.mib)
-        if found.unit:
+        if requested.unit:
             reason = Message(
                 "{resource} is {mib} of GPU memory, below {least}",
-                resource=found.resource,
-                mib=shown(found.mib),
+                resource=requested.resource,
+                mib=shown(requested.mib),
                 least=least,
             )
-            amount = found.amount_for(need.mib)
-            remedy = Message("write {amount} for {resource}", amount=amount, resource=found.resource)
+            amount = requested.amount_for(need.mib)
+            remedy = Message("write {amount} for {resource}", amount=amount, resource=requested.resource)
         else:
             reason = Message(
-                "{resource} has less than {least} of GPU memory", resource=found.resource, least=least
+                "{resource} has less than {least} of GPU memory", resource=requested.resource, least=least
             )
             remedy = Message("request a MIG profile with more than {least}, or a whole GPU", least=least)
-        level = capped(setting, certain=found.certain)
-        path = container.resource_path("limits", found.resource)
+        level = capped(setting, certain=requested.certain)
+        path = container.resource_path("limits", requested.resource)
         return (CheckResult(level, reason, remedy, origin=_origin(need), path=path),)
 
     def on_node(

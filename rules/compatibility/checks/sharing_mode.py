@@ -27,17 +27,17 @@ class SharingModeCheck(Check):
     ) -> Iterator[CheckResult]:
         """Yield a result for each thing that the node lacks for this way of sharing."""
         del requirements
-        for what, minimum, found, missing, remedy in (
+        for what, minimum, version, missing, remedy in (
             (_CUDA, policy.min_cuda, node.cuda, missing_cuda(node), newer_driver),
             (_COMPUTE, policy.min_compute, node.gpu_capability, MISSING_COMPUTE, newer_gpu),
         ):
-            if minimum is None or (found is not None and found >= minimum):
+            if minimum is None or (version is not None and version >= minimum):
                 continue
             origin = Message("this way of sharing needs {what} {minimum}", what=what, minimum=minimum)
-            if found is None:
+            if version is None:
                 yield CheckResult(Level.UNKNOWN, missing, origin=origin)
                 continue
-            shown = f"{found[0]}.{found[1]}"
+            shown = f"{version[0]}.{version[1]}"
             reason = Message("{what} {shown}, below {minimum}", what=what, shown=shown, minimum=minimum)
             yield CheckResult(Level.INCOMPATIBLE, reason, remedy(minimum), origin=origin)
         if policy.device_mode and node.device_mode not in (None, policy.device_mode):
