@@ -40,11 +40,11 @@ def exempted(exemption: Exemption, rules: Iterable[Rule]) -> list[str]:
 def by_rule(exemptions: Iterable[Exemption], rules: Iterable[Rule]) -> dict[str, tuple[Exemption, ...]]:
     """Return for the names of exempted rules what exempts them; exemptions that are switched off do not."""
     known = list(rules)
-    found: dict[str, tuple[Exemption, ...]] = {}
+    by_name: dict[str, tuple[Exemption, ...]] = {}
     for exemption in exemptions:
         for name in exempted(exemption, known) if exemption.enabled else ():
-            found[name] = (*found.get(name, ()), exemption)
-    return found
+            by_name[name] = (*by_name.get(name, ()), exemption)
+    return by_name
 
 
 class PodExemptions:

@@ -412,8 +412,8 @@ class ContainerInputs(dict[str, Any]):
         self.namespace = namespace
 
     def __missing__(self, name: str) -> Any:
-        found = self[name] = READ[name](self.container, self.pod, self.namespace)
-        return found
+        value = self[name] = READ[name](self.container, self.pod, self.namespace)
+        return value
 
     def set_value(self, quantity: object) -> None:
         """Set the quantity that is validated. Equal ones that are not written alike stay different."""

@@ -72,7 +72,7 @@ def of_pod(policy: Policy, pod: Pod, comparisons: Comparisons) -> Iterator[NotCh
             reason = _filled(text, name=_short(name), meant=meant)
             yield NotChecked(field_path(container.resource_path(field, name)), reason)
     ours = [name for name in pod.annotations if name.startswith(PREFIX)]
-    containers = {each.name for each in pod.containers} if ours else set()
+    containers = {container.name for container in pod.containers} if ours else set()
     for name in ours:
         if wrong := _of_annotation(name, containers, comparisons):
             yield NotChecked(field_path(pod.place("metadata", "annotations", name)), wrong)
@@ -101,22 +101,22 @@ def of_object(workloads: Workloads, request: AdmissionRequest) -> tuple[NotCheck
         return ()
     if not workloads.holds_pods(*of):
         return tuple(_of_unknown(workloads, *of, document))
-    found = [
+    unchecked = [
         NotChecked(field_path(path), reason)
         for steps, reason in workloads.unchecked.get(of, {}).items()
         for path in places(document, steps)[:MOST]
     ]
     if mark := workloads.placeholders.get(of):
-        found += _later(document, mark)
-    if not found and not _has_containers(workloads, request, document):
-        found = [NotChecked("", _filled(_NO_CONTAINERS, kind=request.kind))]
-    return tuple(found[:MOST])
+        unchecked += _later(document, mark)
+    if not unchecked and not _has_containers(workloads, request, document):
+        unchecked = [NotChecked("", _filled(_NO_CONTAINERS, kind=request.kind))]
+    return tuple(unchecked[:MOST])
 
 
 def _has_containers(workloads: Workloads, request: AdmissionRequest, document: Mapping[str, Any]) -> bool:
     try:
-        found = workloads.pods_of(request.group, request.kind, document)
-        return any(Pod(document, raw, path, others).containers for path, (raw, others) in found.items())
+        pods = workloads.pods_of(request.group, request.kind, document)
+        return any(Pod(document, raw, path, others).containers for path, (raw, others) in pods.items())
     except ObjectError:
         return True  # the decision reports it
 
@@ -131,10 +131,10 @@ def _later(document: Mapping[str, Any], mark: str) -> Iterator[NotChecked]:
 def _of_unknown(
     workloads: Workloads, group: str, kind: str, document: Mapping[str, Any]
 ) -> Iterator[NotChecked]:
-    found = [path for path, node in _walk(document) if _is_pod_spec(node)]
-    if not found:
+    spec_paths = [path for path, node in _walk(document) if _is_pod_spec(node)]
+    if not spec_paths:
         for path, quantities in _quantities(document):
-            if name := next((each for each in quantities if "/" in each), ""):
+            if name := next((key for key in quantities if "/" in key), ""):
                 reason = _filled(_UNKNOWN_SHAPE, kind=_short(kind), group=_short(group), name=_short(name))
                 yield NotChecked(field_path(path), reason)
                 return
@@ -143,13 +143,13 @@ def _of_unknown(
     if meant := _known_group(workloads, group, kind):
         reason = _filled(_OTHER_GROUP, version=_short(str(version)), kind=_short(kind), meant=meant)
     else:
-        paths = list(dict.fromkeys(map(_configured, found)))[:MOST]
+        paths = list(dict.fromkeys(map(_configured, spec_paths)))[:MOST]
         line = f"{group or _CORE}: {{{kind}: [{', '.join(paths)}]}}"
         if any(path.count(EVERY) > 1 for path in paths):
             reason = _filled(_UNKNOWN_LISTS, kind=_short(kind), group=_short(group))
         else:
             reason = _filled(_UNKNOWN_KIND, kind=_short(kind), group=_short(group), line=line)
-    yield NotChecked(field_path(found[0]), reason)
+    yield NotChecked(field_path(spec_paths[0]), reason)
 
 
 def _known_group(workloads: Workloads, group: str, kind: str) -> str:
@@ -157,7 +157,9 @@ def _known_group(workloads: Workloads, group: str, kind: str) -> str:
     if "." in group:
         return ""
     known = [
-        each for each, name in workloads.paths if name == kind and "." not in each and each != "extensions"
+        api_group
+        for api_group, name in workloads.paths
+        if name == kind and "." not in api_group and api_group != "extensions"
     ]
     return f"apiVersion {f'{known[0]}/' if known[0] else ''}v1" if known else ""
 
@@ -178,7 +180,10 @@ def _is_pod_spec(node: object) -> bool:
     return (
         isinstance(containers, list)
         and bool(containers)
-        and all(isinstance(each, dict) and ("image" in each or "resources" in each) for each in containers)
+        and all(
+            isinstance(container, dict) and ("image" in container or "resources" in container)
+            for container in containers
+        )
     )
 
 
@@ -200,7 +205,7 @@ def _walk(document: Mapping[str, Any]) -> Iterator[tuple[Path, Any]]:
         if isinstance(node, dict | list):
             yield path, node
             members = node.items() if isinstance(node, dict) else enumerate(node)
-            waiting += [((*path, key), each) for key, each in members][::-1]
+            waiting += [((*path, key), member) for key, member in members][::-1]
 
 
 def _filled(text: Message, **facts: str) -> Message:

@@ -111,8 +111,8 @@ def _decide(
     """Return the decision without the cap; a denial has the patch of the pod, too."""
     policy = snapshot.policy
     workloads = policy.workloads
-    found = workloads.pods_of(request.group, request.kind, document)
-    if (denied := overfull(found.values(), request.kind)) is not None:
+    raw_pods = workloads.pods_of(request.group, request.kind, document)
+    if (denied := overfull(raw_pods.values(), request.kind)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
         pod = Pod(document, document)
@@ -120,7 +120,7 @@ def _decide(
         return oversize([pod], request.kind) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(_Shared(snapshot, request, now, observer), document, request.old_object or {})
-    pods = [Pod(document, raw, path, others) for path, (raw, others) in found.items()]
+    pods = [Pod(document, raw, path, others) for path, (raw, others) in raw_pods.items()]
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods if pod.users or pod.claimers]
     if observer is None:  # which would see them all
@@ -223,8 +223,8 @@ class Pipeline:
             self._check_claims(self._pod.claimers)
         for container in users:
             self._validate(container, rules[container] if rules else self._resource_rules(container))
-        found = not_checked.of_pod(self._policy, self._pod, self._shared.comparisons)
-        self._not_checked += islice(found, not_checked.MOST)
+        unchecked = not_checked.of_pod(self._policy, self._pod, self._shared.comparisons)
+        self._not_checked += islice(unchecked, not_checked.MOST)
         return self._decision(patch=is_pod and self._request.mutating)
 
     def check_images(self, names: Collection[str], before: Pipeline) -> Decision:
@@ -274,13 +274,13 @@ class Pipeline:
         if not self._exemptions:
             matches += [(rule, container, None) for rule in rules]
             return rules
-        found = []
+        applicable = []
         for rule in rules:
             exemption = self._exemptions.of(rule.name)
             matches.append((rule, container, exemption))
             if exemption is None:
-                found.append(rule)
-        return found
+                applicable.append(rule)
+        return applicable
 
     def _edits(self) -> int:
         return len(self._pod.recorder.edits)
@@ -408,9 +408,9 @@ class Pipeline:
         self, rules: Collection[R], container: Container, words: Message, *, applies_on_error: bool
     ) -> list[R]:
         """Return the rules that match a container. words: of the notice on a condition that fails."""
-        found: list[R] = []
+        matching: list[R] = []
         if not rules:
-            return found
+            return matching
         inputs = ContainerInputs(container, self._pod, self._request.namespace)
         record, matches, exemptions = self._record, self._record.matches, self._exemptions
         for rule in rules:
@@ -429,8 +429,8 @@ class Pipeline:
                     obstacle = None
             matches.append((rule, container, obstacle))
             if obstacle is None:
-                found.append(rule)
-        return found
+                matching.append(rule)
+        return matching
 
     def _record_injection(
         self, rule: InjectionRule, changes: list[Change], containers: list[Container]

@@ -118,9 +118,9 @@ class Policy:
 
     def _compile(self, names: Names) -> Plan:
         """Return the plan for these resources: the rules of every group that they use, each once."""
-        found = {id(group): group for name in names for group in self._groups.find(name)}
+        groups = {id(group): group for name in names for group in self._groups.find(name)}
         return Plan(
-            tuple(rule for group in found.values() for rule in group),
+            tuple(rule for group in groups.values() for rule in group),
             _ranked(self._injections, names),
             _ranked(self._compatibility, names),
             tuple(name for name in names if "/" in name and not self._is_named(name)),
@@ -161,8 +161,8 @@ def _similarity(name: str, key: str) -> float:
 
 def _ranked(index: ResourceIndex[tuple[int, R]], names: Names) -> tuple[R, ...]:
     """Return the rules that match one of the resources, in the order of their rank."""
-    found = {rank: rule for name in names for rank, rule in index.find(name)}
-    return tuple(found[rank] for rank in sorted(found))
+    by_rank = {rank: rule for name in names for rank, rule in index.find(name)}
+    return tuple(by_rank[rank] for rank in sorted(by_rank))
 
 
 def _by_resource(rules: Iterable[R]) -> ResourceIndex[tuple[int, R]]:

@@ -110,8 +110,8 @@ class Evaluations:
         self._steps += required.requirements.evaluation_steps
         if self._steps > MOST_EVALUATIONS:
             self._steps = 0
-            for each in self._added:
-                self._add_once(each)
+            for requirement in self._added:
+                self._add_once(requirement)
 
     def _add_once(self, required: RuleRequirement) -> None:
         if required not in self._known:
@@ -199,8 +199,8 @@ def over_budget(error: OverBudgetError, kind: str) -> Decision:
 def _too_large(counts: Sequence[tuple[_Item, int]], kind: str) -> Decision:
     """Return the denial of an object by what costs the most in it."""
     total = sum(item.cost * count for item, count in counts)
-    most = sorted(counts, key=lambda each: each[0].cost * each[1], reverse=True)
-    shown = [each for each in most if each[0].cost * each[1] * 4 >= most[0][0].cost * most[0][1]]
+    most = sorted(counts, key=lambda counted: counted[0].cost * counted[1], reverse=True)
+    shown = [counted for counted in most if counted[0].cost * counted[1] * 4 >= most[0][0].cost * most[0][1]]
     items = [_COUNTED.having(count=count, what=item.what, most=item.most) for item, count in shown]
     joined, percent = Joined(" and ", items), f"{-(-100 * total // MOST_COST):,}%"
     text = _TOO_LARGE.having(kind=kind, items=joined, percent=percent)

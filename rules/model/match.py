@@ -144,8 +144,8 @@ class ResourceIndex(Generic[T]):
 
     def _find(self, name: str) -> tuple[T, ...]:
         """Return what is kept for the name: exact first, then by glob."""
-        found = self._exact.get(name, ())
+        matches = self._exact.get(name, ())
         domain, slash, _ = name.partition("/")
         if slash and (globs := self._by_domain.get(domain, ()) + self._everywhere):
-            found += tuple(kept for pattern, kept in globs if pattern.fullmatch(name))
-        return found
+            matches += tuple(kept for pattern, kept in globs if pattern.fullmatch(name))
+        return matches

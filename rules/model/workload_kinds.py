@@ -99,14 +99,14 @@ class Workloads:
                 for steps in self.paths.get(of, ())
                 for path, raw in (_find(document, steps) if steps else (((), document),))
             }
-        found = dict(self._pods(of, document, ()))
+        pods = dict(self._pods(of, document, ()))
         for steps in self.wraps.get(of, ()):
             for path, wrapped in _find(document, steps):
                 if isinstance(wrapped, dict):
                     version = str(wrapped.get("apiVersion", ""))
                     inner = version.rpartition("/")[0], str(wrapped.get("kind"))
-                    found |= dict(self._pods(inner, wrapped, path))
-        return found
+                    pods |= dict(self._pods(inner, wrapped, path))
+        return pods
 
     def templates_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, Any]:
         """Return the pod, or each pod template, of an object as `pods_of` does, without other containers."""
@@ -117,7 +117,9 @@ class Workloads:
         for steps in self.paths.get(of, ()):
             for path, raw in _find(document, steps, at):
                 places = others.get(steps, ())
-                containers = [each for place in places for each in self._containers(of, place, raw, path)]
+                containers = [
+                    container for place in places for container in self._containers(of, place, raw, path)
+                ]
                 yield path, FoundPod(raw, tuple(containers))
 
     def _containers(self, of: Kind, place: ContainerPlace, pod: Any, at: Path) -> Iterator[OtherContainer]:
@@ -185,7 +187,7 @@ def built_in_workloads() -> Workloads:
         for kind, entry in members.items()
     }
     pods = {
-        kind: [each if isinstance(each, dict) else {"path": each} for each in entry.get("pods", ())]
+        kind: [pod if isinstance(pod, dict) else {"path": pod} for pod in entry.get("pods", ())]
         for kind, entry in kinds.items()
     }
     others = {
@@ -198,8 +200,10 @@ def built_in_workloads() -> Workloads:
     }
     return Workloads(
         paths={kind: tuple(steps_of(pod["path"]) for pod in entries) for kind, entries in pods.items()},
-        others={kind: each for kind, each in others.items() if each},
-        wraps={kind: tuple(map(steps_of, each["wraps"])) for kind, each in kinds.items() if "wraps" in each},
+        others={kind: places for kind, places in others.items() if places},
+        wraps={
+            kind: tuple(map(steps_of, entry["wraps"])) for kind, entry in kinds.items() if "wraps" in entry
+        },
         unchecked={
             kind: {steps_of(path): Text(**reason) for path, reason in entry["unchecked"].items()}
             for kind, entry in kinds.items()
