@@ -101,7 +101,7 @@ def check(source: str, variables: Mapping[str, Type]) -> Checked:
     result = checker.whole()
     if result.name not in ("bool", "dyn"):
         kind = type_name(result)
-        raise ExpressionError(Message("the result is {found}, not true or false", found=kind))
+        raise ExpressionError(Message("the result is {kind}, not true or false", kind=kind))
     uses = {name: frozenset(keys) for name, keys in checker.uses.items()}
     return Checked(uses, frozenset(checker.lookups), frozenset(checker.tested))
 
@@ -318,7 +318,7 @@ class _Checker:
         written = self._written(term)
         raise self._fail(
             term.start,
-            Message("`{written}` is {found}, which has no members", written=written, found=kind_name),
+            Message("`{written}` is {kind}, which has no members", written=written, kind=kind_name),
         )
 
     def _looked_up(self, term: _Term, key: str | None, end: int) -> _Term:
@@ -404,7 +404,7 @@ class _Checker:
         kind, written = type_name(term.kind), self._written(term)
         return self._fail(
             term.start,
-            Message("`{written}` is {found}, not {expected}", written=written, found=kind, expected=expected),
+            Message("`{written}` is {kind}, not {expected}", written=written, kind=kind, expected=expected),
         )
 
     def _result(self, operator: _Token, left: _Term, right: _Term) -> Type:

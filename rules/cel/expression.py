@@ -113,7 +113,7 @@ class Expression:
             raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
         if not isinstance(result, bool):
             kind = Message("{word}", word=type(result).__name__)
-            raise ExpressionError(Message("the result is {found}, not true or false", found=kind))
+            raise ExpressionError(Message("the result is {kind}, not true or false", kind=kind))
         return result
 
     def __repr__(self) -> str:

@@ -145,7 +145,7 @@ def _resources(source: str) -> Iterator[Mistake]:
 
 def mistake_message(source: str, mistake: Mistake) -> Message:
     """Return the message for a mistake."""
-    message = Message("unexpected `{found}`", found=mistake.text)
+    message = Message("unexpected `{text}`", text=mistake.text)
     if mistake.meant:
         message = Message("{message} – did you mean `{meant}`?", message=message, meant=mistake.meant)
     return at_position(source, mistake.position, message)

@@ -167,7 +167,7 @@ class _Shape:
         if type(value) not in self.kinds:
             expected = Joined(" or ", sorted({_KINDS[kind] for kind in self.kinds}, key=str))
             actual = _KINDS[type(value)]
-            yield path, Message("expected {what}, got {found}{near}", what=expected, found=actual, near="")
+            yield path, Message("expected {what}, got {actual}{near}", what=expected, actual=actual, near="")
         elif isinstance(value, dict):
             yield from self._errors_in(value, path)
         elif isinstance(value, list) and self.item and self.item.kinds:
@@ -270,7 +270,7 @@ def _errors_of_row(
         expected = Message("one of {words}", words=Joined(", ", _STATUSES))
         yield (
             (*path, "status"),
-            Message("expected {what}, got {found}{near}", what=expected, found=repr(status), near=""),
+            Message("expected {what}, got {actual}{near}", what=expected, actual=repr(status), near=""),
         )
     place = str(path[-2])
     for key, parse in _VERSIONS.get(place, {}).items():

@@ -25,25 +25,25 @@ _REASON_LENGTH: Final = 96
 class Words(NamedTuple):
     """The texts of one kind of violation: what was found, what is expected, what to do."""
 
-    found: Message
+    actual: Message
     expected: Message
     fix: Message
 
 
-_FOUND: Final = Line("{found}")
+_ACTUAL: Final = Line("{actual}")
 LIMIT_MISSING: Final = Words(
     Line("nothing"),
     Line("a quantity of {key}"),
     Line("set {path}"),
 )
-LIMIT_FORBIDDEN: Final = Words(_FOUND, Line("no limit of {key}"), Line("remove {path}"))
+LIMIT_FORBIDDEN: Final = Words(_ACTUAL, Line("no limit of {key}"), Line("remove {path}"))
 REQUEST_MISSING: Final = LIMIT_MISSING
 REQUEST_DIFFERS: Final = Words(
-    _FOUND,
+    _ACTUAL,
     Line("a request equal to the limit, {limit}"),
     Line("remove {path}, or set it to the limit"),
 )
-_WITHOUT_LIMIT: Final = Line("{found} and no limit")
+_WITHOUT_LIMIT: Final = Line("{actual} and no limit")
 REQUEST_WITHOUT_LIMIT: Final = Words(
     _WITHOUT_LIMIT,
     Line("a limit, which the request follows"),
@@ -55,46 +55,46 @@ REQUEST_FORBIDDEN: Final = Words(
     Line("remove {path}"),
 )
 EXCLUDED: Final = Words(
-    Line("{found} together with {other}"),
+    Line("{actual} together with {other}"),
     Line("only one of {key} and {other}"),
     Line("remove one of them"),
 )
 NO_QUANTITY: Final = Words(
-    _FOUND,
+    _ACTUAL,
     Line("a quantity, such as 2, 500m or 8Gi"),
     Line("write a number with a Kubernetes suffix"),
 )
-NOT_WHOLE: Final = Words(_FOUND, Line("a whole number"), Line("use a whole number"))
+NOT_WHOLE: Final = Words(_ACTUAL, Line("a whole number"), Line("use a whole number"))
 WHOLE_OR_SHARE: Final = Line("use a whole number, or a resource that shares GPUs: {shares}")
 # Instead of the description of a rule.
 API_SERVER: Final = Line("the API server accepts nothing else of extended resources")
 NOT_POSITIVE: Final = Words(
-    _FOUND,
+    _ACTUAL,
     Line("zero or more"),
     Line("use a positive number, or remove it"),
 )
 # A value that the user may not have written.
-THE_DEFAULT: Final = Line("{found} (the default of the rule)")
+THE_DEFAULT: Final = Line("{actual} (the default of the rule)")
 _EXPECTED: Final = Line("{expected}")
-INVALID: Final = Words(_FOUND, _EXPECTED, Line())
+INVALID: Final = Words(_ACTUAL, _EXPECTED, Line())
 INVALID_OTHERS: Final = Words(
-    _FOUND,
+    _ACTUAL,
     _EXPECTED,
     Line("change the other resource it depends on, or remove {path}"),
 )
 # A variable of the container that a validation names.
 VARIABLE: Final = Words(
-    Line("{variable}={found}"),
+    Line("{variable}={actual}"),
     _EXPECTED,
     Line("change {variable}, or remove it"),
 )
 # The fix that a validation has itself.
 OWN_FIX: Final = Line("{own_fix}")
 # A suggested value in the unit of the resource.
-USE_VALUE: Final = Line("use {value}: {found} is {value} units of {unit}")
+USE_VALUE: Final = Line("use {value}: {actual} is {value} units of {unit}")
 NOT_EVALUATED: Final = Line("a value for which {expression} can be evaluated, but: {error}")
 _FIX_RULE: Final = Line("the rule is at fault: ask its owner to fix the expression")
-VALIDATION_ERROR: Final = Words(_FOUND, NOT_EVALUATED, _FIX_RULE)
+VALIDATION_ERROR: Final = Words(_ACTUAL, NOT_EVALUATED, _FIX_RULE)
 VALIDATION_IGNORED: Final = Line("{expression} could not be evaluated for {key} and was skipped: {error}")
 NOTHING_INJECTED: Final = Line(
     "a condition of the rule could not be evaluated, nothing was injected: {error}"
@@ -111,7 +111,7 @@ ENV_FROM: Final = Line("{name} is set and takes precedence over a value from {so
 _LIST_IN_ENV: Final = Line("to keep your own value, list {name} in env")
 _IN_CONTAINER: Final = Line("container {container!r}: {cause}")
 _AT_PATH: Final = Line("container {container!r}, {path}: {cause}")
-_VIOLATION: Final = Line("found {found}, expected {expected}")
+_VIOLATION: Final = Line("found {actual}, expected {expected}")
 _WITH_DESCRIPTION: Final = Line("{expected} ({description})")
 _DENIED: Final = Message("{kind} denied by gpugate: {violation}")
 _DENIED_SEVERAL: Final = Message("{kind} denied by gpugate, {count} violations: 1. {violation}")
@@ -130,7 +130,7 @@ def worded(
     expected: Message = words.expected.having(**facts)
     if description:
         expected = _WITH_DESCRIPTION.having(expected=expected, description=description)
-    cause = _VIOLATION.having(found=words.found.having(**facts), expected=expected)
+    cause = _VIOLATION.having(actual=words.actual.having(**facts), expected=expected)
     reason = _AT_PATH.having(container=facts["container"], path=violation.path, cause=cause)
     return violation._replace(reason=reason, fix=(fix or words.fix).having(**facts), cause=cause)
 

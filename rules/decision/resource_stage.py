@@ -116,7 +116,7 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
             faults.append((REQUESTS, request, *_wrong_value(key, request, offered)))
         for field, quantity, words, shares in faults:
             if words:
-                facts = _facts(container, field, key, found=quantity, limit=limit, shares=shares)
+                facts = _facts(container, field, key, actual=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
                 violation = Finding(
                     API_SERVER, Action.DENY, facts["path"], basis=Basis.FACT, container=container.path
@@ -136,15 +136,15 @@ def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages
     return (None, "") if isinstance(value, int) else (messages.NOT_WHOLE, _shares(key, offered))
 
 
-def _facts(container: Container, field: str, key: str, **found: object) -> dict[str, Any]:
+def _facts(container: Container, field: str, key: str, **values: object) -> dict[str, Any]:
     """Return what the texts of a violation name. field: `limits` or `requests`."""
-    if found.get("found") is not None and not container.writes(key):
-        found["found"] = messages.THE_DEFAULT.having(found=found["found"])
+    if values.get("actual") is not None and not container.writes(key):
+        values["actual"] = messages.THE_DEFAULT.having(actual=values["actual"])
     path = field_path(container.resource_path(field, key))
     limit_path = path if field == LIMITS else field_path(container.resource_path(LIMITS, key))
     # Equal messages have equal values, which can be hashed: a quantity may be a list, an error is its text.
-    found = {name: value if isinstance(value, Message) else str(value) for name, value in found.items()}
-    return {**found, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
+    values = {name: value if isinstance(value, Message) else str(value) for name, value in values.items()}
+    return {**values, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
 
 
 def _shares(key: str, offered: Offered) -> str:
@@ -181,8 +181,8 @@ class _ContainerCheck:
         container, self._rule = self._container, rule
         self._excluded: Collection[str] = ()
         if not rule.excludes.is_empty:
-            found = rule.excludes.find
-            self._excluded = [name for name in container.names if found(name)]
+            find = rule.excludes.find
+            self._excluded = [name for name in container.names if find(name)]
         for key in _keys(rule, container):
             limit, request = container.limits.get(key), container.requests.get(key)
             differs = request is not None and not _same(limit, request)
@@ -200,24 +200,24 @@ class _ContainerCheck:
             if rule.limits is LimitsPolicy.REQUIRED and (request is None or may_differ):
                 self._add(LIMITS, key, messages.LIMIT_MISSING)
         elif rule.limits is LimitsPolicy.DISABLED:
-            self._add(LIMITS, key, messages.LIMIT_FORBIDDEN, found=limit)
+            self._add(LIMITS, key, messages.LIMIT_FORBIDDEN, actual=limit)
         if rule.requests is RequestsPolicy.REQUIRED and request is None and limit is None:
             self._add(REQUESTS, key, messages.REQUEST_MISSING)
         elif differs and not may_differ:
             self._own_request(key, limit, request)
         if self._excluded and key in self._container.names:
-            field, found = (LIMITS, limit) if limit is not None else (REQUESTS, request)
+            field, quantity = (LIMITS, limit) if limit is not None else (REQUESTS, request)
             for other in islice((name for name in self._excluded if name != key), _MOST_EXCLUDED):
-                self._add(field, key, messages.EXCLUDED, found=found, other=other)
+                self._add(field, key, messages.EXCLUDED, actual=quantity, other=other)
 
     def _own_request(self, key: str, limit: object, request: object) -> None:
         """Report a request that is not the limit."""
         if limit is not None:
-            self._add(REQUESTS, key, messages.REQUEST_DIFFERS, found=request, limit=limit)
+            self._add(REQUESTS, key, messages.REQUEST_DIFFERS, actual=request, limit=limit)
         elif self._rule.limits is LimitsPolicy.DISABLED and self._rule.requests is RequestsPolicy.DISABLED:
-            self._add(REQUESTS, key, messages.REQUEST_FORBIDDEN, found=request)
+            self._add(REQUESTS, key, messages.REQUEST_FORBIDDEN, actual=request)
         else:
-            self._add(REQUESTS, key, messages.REQUEST_WITHOUT_LIMIT, found=request)
+            self._add(REQUESTS, key, messages.REQUEST_WITHOUT_LIMIT, actual=request)
 
     def _add(
         self,
@@ -227,11 +227,11 @@ class _ContainerCheck:
         *,
         action: Action | None = None,
         fix: Message | None = None,
-        **found: object,
+        **values: object,
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         rule = self._rule
-        facts = _facts(self._container, field, key, **found)
+        facts = _facts(self._container, field, key, **values)
         violation = self._violation(action or rule.action, facts["path"])
         self.findings.append(messages.worded(violation, words, rule.description, facts, fix))
 
@@ -243,14 +243,14 @@ class _ContainerCheck:
         try:
             value = parse_quantity(quantity)
         except QuantityError:
-            self._add(field, key, messages.NO_QUANTITY, found=quantity)
+            self._add(field, key, messages.NO_QUANTITY, actual=quantity)
             return
         if value < 0:
-            self._add(field, key, messages.NOT_POSITIVE, found=quantity)
+            self._add(field, key, messages.NOT_POSITIVE, actual=quantity)
         elif self._rule.integer and not isinstance(value, int):
             shares = _shares(key, self._offered)
             fix = messages.WHOLE_OR_SHARE if shares else None
-            self._add_with_value(field, key, messages.NOT_WHOLE, fix=fix, found=quantity, shares=shares)
+            self._add_with_value(field, key, messages.NOT_WHOLE, fix=fix, actual=quantity, shares=shares)
         elif self._rule.validations and (field == LIMITS or quantity == self._container.request(key)):
             # A request that the limit of an extended resource replaces is denied as such.
             self._validations(field, key, quantity)
@@ -276,7 +276,7 @@ class _ContainerCheck:
                     words,
                     action=action,
                     fix=messages.OWN_FIX if own_fix else None,
-                    found=quantity,
+                    actual=quantity,
                     expected=expected,
                     own_fix=own_fix,
                 )
@@ -289,7 +289,7 @@ class _ContainerCheck:
             return False
         at = next(at for at, entry in enumerate(container.env) if entry is container.variables[name])
         path = field_path((*container.path, "env", at, "value"))
-        facts = {"variable": name, "found": value, "expected": expected, "own_fix": own_fix}
+        facts = {"variable": name, "actual": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name}
         fix = messages.OWN_FIX if own_fix else None
         violation = self._violation(validation.action, path)
@@ -302,7 +302,7 @@ class _ContainerCheck:
         if self._rule.failure_policy is FailurePolicy.FAIL:
             words, source = messages.VALIDATION_ERROR, validation.expression.source
             self._add(
-                field, key, words, action=validation.action, found=quantity, expression=source, error=error
+                field, key, words, action=validation.action, actual=quantity, expression=source, error=error
             )
             return
         facts = {"expression": validation.expression.source, "error": str(error), "key": key}
@@ -317,13 +317,13 @@ class _ContainerCheck:
         *,
         action: Action | None = None,
         fix: Message | None = None,
-        **found: object,
+        **values: object,
     ) -> None:
-        """Add a violation of the value `found`, which is suggested in the unit of the resource, if known."""
-        if (value := self._in_units(found["found"])) is not None:
-            found |= {"value": value, "unit": self._rule.unit}
+        """Add a violation of the value `actual`, which is suggested in the unit of the resource, if known."""
+        if (value := self._in_units(values["actual"])) is not None:
+            values |= {"value": value, "unit": self._rule.unit}
             fix = messages.USE_VALUE
-        self._add(field, key, words, action=action, fix=fix, **found)
+        self._add(field, key, words, action=action, fix=fix, **values)
 
     def _in_units(self, quantity: object) -> int | None:
         """Return a quantity with suffix or fraction as a number of the resource, if that satisfies the rule.

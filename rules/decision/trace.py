@@ -58,7 +58,7 @@ _FALSE: Final = Message("condition is false: {source}")
 _IMAGE: Final = Message("image {image} does not match {globs}")
 _NAMESPACE_EXCLUDED: Final = Message("namespace {namespace} is excluded by {globs}")
 _NAMESPACE: Final = Message("namespace {namespace} does not match {globs}")
-_LABEL: Final = Message("podSelector: label {key} {found}, expected {expected}")
+_LABEL: Final = Message("podSelector: label {key} {actual}, expected {expected}")
 _IS: Final = Message("is {value!r}")
 _ABSENT: Final = Message("is absent")
 _DISABLED: Final = Message("disabled by its label")
@@ -354,9 +354,9 @@ def _requirement(requirements: GpuRequirements) -> list[Message]:
 
 
 def _of_label(term: SelectorTerm, labels: Mapping[str, str]) -> Message:
-    found = _IS.having(value=labels[term.key]) if term.key in labels else _ABSENT
+    actual = _IS.having(value=labels[term.key]) if term.key in labels else _ABSENT
     expected = f"{term.operator} {' '.join(sorted(term.values))}".strip()
-    return _LABEL.having(key=term.key, found=found, expected=expected)
+    return _LABEL.having(key=term.key, actual=actual, expected=expected)
 
 
 def _not_evaluated(rule: DecidingRule) -> RuleEvaluation:

@@ -38,7 +38,7 @@ _INVALID_IN_IMAGE: Final = (
     (re.compile(r"\w+://"), Message("an image reference has no scheme")),
     (
         re.compile(r"[^\w.:/@+*?\[\]-]", re.ASCII),
-        Message("an image reference cannot contain {found!r}"),
+        Message("an image reference cannot contain {text!r}"),
     ),
     (re.compile(r"/[^:@*?]*[A-Z]"), Message("a repository name is in lower case")),
 )
@@ -191,5 +191,5 @@ def _invalid_image(text: str) -> Message | None:
     """Return why no image reference matches a glob, or None."""
     for pattern, why in _INVALID_IN_IMAGE:
         if match := pattern.search(text):
-            return why.having(found=match[0])
+            return why.having(text=match[0])
     return None

@@ -140,7 +140,7 @@ def expected(wanted: Message | str, actual: Message | str, near: Message = _EMPT
     wanted, actual = (
         value if isinstance(value, Message) else Message("{word}", word=value) for value in (wanted, actual)
     )
-    return Message("expected {what}, got {found}{near}", what=wanted, found=actual, near=near)
+    return Message("expected {what}, got {actual}{near}", what=wanted, actual=actual, near=near)
 
 
 def one_of(words: Collection[str]) -> Message:

@@ -288,9 +288,9 @@ class _Loader:
             self._warn(builder, path, message, Code.NO_NAMESPACE)
         elif actual != self._namespace:
             message = Message(
-                "rules must be in namespace {namespace!r}, got {found!r}",
+                "rules must be in namespace {namespace!r}, got {actual!r}",
                 namespace=self._namespace,
-                found=actual,
+                actual=actual,
             )
             builder.add_error(path, message, code=Code.WRONG_NAMESPACE)
 

@@ -44,7 +44,7 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
     variables: tuple[str, ...], fix: str
 ) -> None:
     """If the expression does not name `value`, no other value helps."""
-    facts = FACTS | {"found": "50", "expected": "a.com/y too"}
+    facts = FACTS | {"actual": "50", "expected": "a.com/y too"}
     invalid_value = worded(VIOLATION, invalid(variables), Text(), facts, None)
 
     assert f"container 'main', {PATH}: found 50, expected a.com/y too" == invalid_value.reason.en
@@ -53,7 +53,7 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
 
 def test_a_suggested_value_replaces_the_fix() -> None:
     """With the calculation."""
-    facts = FACTS | {"found": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
+    facts = FACTS | {"actual": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
     suggestion = worded(VIOLATION, invalid(["value"]), Text(), facts, USE_VALUE)
 
     assert "use 32: 8Gi is 32 units of 256Mi" == suggestion.fix.en
@@ -68,8 +68,8 @@ def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> No
 
 def test_braces_in_values_of_users_stay_as_they_are() -> None:
     """Facts are not templates."""
-    words = Words(Message("{found}"), Message("{expected}"), Message("x"))
-    facts = FACTS | {"found": "{key}", "expected": "{0}", "container": "{}"}
+    words = Words(Message("{actual}"), Message("{expected}"), Message("x"))
+    facts = FACTS | {"actual": "{key}", "expected": "{0}", "container": "{}"}
 
     said = worded(VIOLATION, words, Text("{path}"), facts, None)
 
