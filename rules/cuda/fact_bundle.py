@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from rules.cuda.tables import DERIVED, Facts, Status
+from rules.cuda.tables import DERIVED, Facts, Status, pattern
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
@@ -280,9 +280,9 @@ def _errors_of_row(
         yield (*path, _PATTERNS[place]), Message("not a regular expression: {why}", why=why)
 
 
-def _why_no_pattern(pattern: str) -> str:
+def _why_no_pattern(text: str) -> str:
     try:
-        re.compile(pattern)
+        pattern(text)
     except re.error as error:
         return str(error)
     return ""

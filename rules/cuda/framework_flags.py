@@ -16,7 +16,7 @@ from packaging.version import Version
 
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.shell_script import Command, CommandLine, FlagSearch, Word, text_of
-from rules.cuda.tables import Facts, Status, capability, derived, read_table
+from rules.cuda.tables import Facts, Status, capability, derived, pattern, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.image_reference import Image, parse_image
 from rules.text.bounded_cache import Budget
@@ -311,9 +311,9 @@ def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[st
     return Framework(
         key=key,
         name=entry["name"],
-        command=re.compile(entry["command"]),
-        image=re.compile(entry.get("image", "(?!)")),
-        version=re.compile(entry["version"]) if "version" in entry else None,
+        command=pattern(entry["command"]),
+        image=pattern(entry.get("image", "(?!)")),
+        version=pattern(entry["version"]) if "version" in entry else None,
         newest=parse_version(entry.get("newest")),
         certain=entry.get("certain", True),
         rows={

@@ -32,6 +32,7 @@ from rules.cuda.tables import (
     capability,
     cuda_version,
     derived,
+    pattern,
     require_of_nvidia_cuda,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -375,7 +376,7 @@ def catalog_of(facts: Facts) -> ImageCatalog:
 def _row(row: Mapping[str, Any]) -> FamilyRow:
     return FamilyRow(
         row["name"],
-        re.compile(row.get("image_name") or row.get("tag", ".*"), re.IGNORECASE | re.ASCII),
+        pattern(row.get("image_name") or row.get("tag", ".*"), re.IGNORECASE | re.ASCII),
         tuple(_read_case({**row, **case}) for case in row.get("cases", ({},))),
         tuple(row.get("repositories", ())),
         tuple(row.get("references", ())),

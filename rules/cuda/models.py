@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
 
-from rules.cuda.tables import BUILT_IN, Facts, Status, derived
+from rules.cuda.tables import BUILT_IN, Facts, Status, derived, pattern
 
 _BYTES_PER_GIB: Final = 2**30
 # The bits of a parameter by the quantization of a row; `mixed` has no single number.
@@ -118,7 +118,7 @@ def _short_names(facts: Facts) -> dict[str, _Row]:
 def _suffixes(facts: Facts) -> tuple[_Suffix, ...]:
     return tuple(
         _Suffix(
-            re.compile(rf"(?<![a-z0-9])(?:{row['parts']})(?![a-z0-9])"),
+            pattern(rf"(?<![a-z0-9])(?:{row['parts']})(?![a-z0-9])"),
             row.get("quantization"),
             row.get("bits", 0),
             Status(row["status"]),

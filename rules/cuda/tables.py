@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import cache, partial, wraps
+from functools import cache, lru_cache, partial, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
@@ -187,6 +187,8 @@ def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
 
 
 BUILT_IN: Final = Facts(read_table)
+# Compiles a pattern of a table; the next release of facts has most of them again.
+pattern: Final = lru_cache(maxsize=4096)(re.compile)
 
 
 def cuda_version(text: str) -> CudaVersion:
@@ -434,7 +436,7 @@ _LONGEST: Final = 63
 def _gpus(facts: Facts) -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
     return tuple(
         (
-            re.compile(row["label"]),
+            pattern(row["label"]),
             GpuModel(
                 row["product"],
                 capability(row["compute"]) if "compute" in row else None,

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from rules.cuda.tables import Facts, GpuModel, Status, derived, gpu_model
+from rules.cuda.tables import Facts, GpuModel, Status, derived, gpu_model, pattern
 from rules.nodes.label_families import DriverFamily
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.bounded_cache import bounded_cache, length
@@ -115,7 +115,7 @@ def _values(facts: Facts) -> dict[str, tuple[_CloudGpu, ...]]:
     return {
         name: tuple(
             _CloudGpu(
-                re.compile(row["value"]),
+                pattern(row["value"]),
                 tuple(row["product"].split()),
                 not row.get("vgpu", False),
                 Status(row["status"]).certain,
@@ -137,7 +137,7 @@ def _lists(facts: Facts) -> dict[str, list[tuple[str, re.Pattern[str]]]]:
     lists: dict[str, list[tuple[str, re.Pattern[str]]]] = {key: [] for key in _label_keys(facts)}
     for row in facts.table(_TABLE)["labels"]:
         if "values" in row:
-            lists[row["key"]].append((row["values"], re.compile(row.get("part", "(.*)"), re.DOTALL)))
+            lists[row["key"]].append((row["values"], pattern(row.get("part", "(.*)"), re.DOTALL)))
     return lists
 
 
