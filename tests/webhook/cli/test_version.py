@@ -11,6 +11,7 @@ import pytest
 import yaml
 from click.testing import Result
 
+from rules.cuda.tables import BUILT_IN
 from tests.support.command import gpugate
 from tests.support.fake_api import FakeApi, running
 from tests.support.paths import ROOT
@@ -83,13 +84,15 @@ def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
     assert {"client"} == found.keys()
     assert found["client"]["version"] == gpugate("--version").stdout.split()[1]
     assert len(rules) == found["client"]["rules"]["count"]
+    assert {"date": BUILT_IN.date} == found["client"]["facts"]
+    assert f"Built-in Facts: {BUILT_IN.date}" in gpugate("version").stdout.splitlines()
 
 
 def test_the_webhook_and_the_rules_of_a_cluster_are_shown(cluster: FakeApi, tmp_path: Path) -> None:
     """The labels of Helm make no other revision, and the image resolver is no webhook."""
     cluster.put(_DEPLOYMENTS, _deployment("gpugate", "webhook", "registry.example.com/gpugate:0.1.0"))
     cluster.put(_DEPLOYMENTS, _deployment("gpugate-images", "images", "registry.example.com/gpugate:0.1.0"))
-    _, _, rules, webhook = _version(cluster, tmp_path).stdout.splitlines()
+    _, _, _, rules, webhook = _version(cluster, tmp_path).stdout.splitlines()
 
     assert rules.startswith("Cluster Rules: ")
     assert rules.endswith(" (equal to the built-in rules)")
@@ -140,7 +143,7 @@ def test_client_asks_no_cluster(cluster: FakeApi, tmp_path: Path) -> None:
     """As with kubectl."""
     result = _version(cluster, tmp_path, "--client")
 
-    assert (0, 2, []) == (result.exit_code, len(result.stdout.splitlines()), cluster.requests)
+    assert (0, 3, []) == (result.exit_code, len(result.stdout.splitlines()), cluster.requests)
 
 
 def test_what_is_known_is_shown_if_the_cluster_refuses(cluster: FakeApi, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from rules import Action, Language
+from rules.cuda import tables
 from rules.kube.image_reference import parse_image
 from rules.schema.config_map import LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
@@ -22,6 +23,7 @@ from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import UNKNOWN, BadInputError, print_json, print_warning
 from webhook.cli.terminal.vocabulary import (
     AS_BUILT_IN,
+    BUILT_IN_FACTS,
     BUILT_IN_RULES,
     CAPPED,
     CLIENT_VERSION,
@@ -45,10 +47,10 @@ _LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
 @language_option
 @with_session
 def command(output: str, client_only: bool, session: Session) -> None:
-    """Show the version of this program and its built-in rules, and of gpugate and the rules in a cluster.
+    """Show the version of this program, its rules and facts, and of gpugate and the rules in a cluster.
 
-    Equal revisions mean equal rules: a hash of names, data and gpugate's labels. The version of a webhook
-    is the tag of its Deployment's image.
+    The date of the facts is the last day on which they were looked up. Equal revisions mean equal rules: a
+    hash of names, data and gpugate's labels. The version of a webhook is the tag of its Deployment's image.
 
     \b
     Examples:
@@ -64,6 +66,7 @@ def command(output: str, client_only: bool, session: Session) -> None:
             "python": platform.python_version(),
             "platform": f"{platform.system()}/{platform.machine()}".lower(),
             "rules": _rules(session.sources([BUILT_IN])),
+            "facts": {"date": tables.BUILT_IN.date},
         }
     }
     try:
@@ -126,6 +129,7 @@ def _lines(facts: dict[str, Any], language: Language) -> Iterator[str]:
     client, rules, webhooks = facts["client"], facts.get("rules"), facts.get("webhooks")
     yield CLIENT_VERSION.having(**client).in_language(language)
     yield BUILT_IN_RULES.having(**client["rules"]).in_language(language)
+    yield BUILT_IN_FACTS.having(**client["facts"]).in_language(language)
     if rules:
         same = rules["revision"] == client["rules"]["revision"]
         note = AS_BUILT_IN.in_language(language) if same else ""
