@@ -79,7 +79,7 @@ def _page(session: Session, filename: str | None, namespace: str) -> Page:
     if session.failed:
         sys.exit(BAD_INPUT)
     cluster, paths = session.cluster, session.rule_paths
-    rules = {BUILT_IN: Rules(BUILT_IN, session.read_rules([BUILT_IN]).rules, (BUILT_IN,))}
+    rules = {BUILT_IN: Rules(BUILT_IN, session.with_facts(session.read_rules([BUILT_IN]).rules), (BUILT_IN,))}
     cluster_name = cluster.context or cluster.kubeconfig or "current context"
     if not all(map(is_built_in, paths)):
         rules = {GIVEN: Rules(", ".join(paths), session.rules, paths), **rules}

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from rules import Language
+from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import level_of
 from rules.model.sharing import SharingPolicy
@@ -33,17 +34,18 @@ def matrix(page: Page, question: Question) -> dict[str, Any]:
     virtual = question.sharing == "virtual"
     policy = SharingPolicy(virtual=virtual, baseline=_BASELINE if virtual else None)
     unlabelled = 0
+    known = page.rules_of(question).rules.facts or BUILT_IN
     if page.has_nodes(question):
-        inventory = page.inventory(question)
+        inventory = page.inventory(question).with_facts(known)
         policy = replace(policy, labels=label_names(page.rules_of(question).rules))
         classes = inventory.classes(inventory.everything, policy.labels)
-        table = class_table(policy, classes)
+        table = class_table(policy, classes, known)
         tables = [table] if table else []
         unlabelled = sum(
             node_class.members.bit_count() for node_class in classes if not labelled(node_class.capabilities)
         )
     else:
-        tables = [driver_table(policy), gpu_table()]
+        tables = [driver_table(policy, known), gpu_table(known)]
     language = question.language
     legend = {
         level.name.lower(): {"mark": label.mark, "text": label.text.in_language(language)}

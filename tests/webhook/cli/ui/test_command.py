@@ -17,6 +17,7 @@ import yaml
 
 from tests.support.builders import resource_rule
 from tests.support.command import gpugate
+from tests.support.fact_builders import bundle
 from tests.support.fake_api import FakeApi, running
 from tests.support.node_builders import A100, gfd, node
 from tests.support.paths import ROOT
@@ -99,6 +100,24 @@ def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written
     assert ["quota"] == [each["word"] for each in found["findings"] if each["level"] == "warn"]
     assert "--rules FILE" in refused["error"]
     assert {"GET"} == {each.method for each in fake.requests}
+
+
+def test_the_page_decides_by_a_bundle_of_facts(tmp_path: Path) -> None:
+    """Objects, and the matrix without nodes."""
+    row = {"product": "X1", "label": "X1", "compute": "6.5", "arch": "x", "segment": "datacenter"}
+    row |= {"brand": "nvidia", "source": "none", "status": "verified"}
+    facts = tmp_path / "facts.json"
+    facts.write_text(bundle(lambda tables: tables["gpus"].append(row)), "utf-8")
+    lines = T4.replace("Tesla-T4", "NVIDIA-X1").splitlines()
+    nodes = "\n".join(line for line in lines if "gpu.compute" not in line)
+    with ui_process("--facts", str(facts)) as address:
+        _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
+        tables = _json(address, cookie, "POST", "/api/matrix", {})["tables"]
+        question = {"pod": POD, "nodes": "text", "nodeText": nodes}
+        (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
+
+    assert "6.5" in json.dumps(tables[1]["columns"])
+    assert "compute capability 6.5, below 8.0" in json.dumps(found)
 
 
 def _with_ctrl_c() -> None:
