@@ -13,25 +13,21 @@ from typing import Final
 
 from rules.text.yaml_document import SourceError, read
 from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.github import API, address, last_commit
 
 _REPOSITORY: Final = "NVIDIA/k8s-test-infra"
 _FOLDER: Final = "deployments/nvml-mock/helm/nvml-mock/profiles"
-_API: Final = f"https://api.github.com/repos/{_REPOSITORY}"
 # The word of gpus.yaml for an architecture, if it is another one.
 _ARCHITECTURES: Final = {"ada_lovelace": "ada"}
-_COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 _FILE: Final = re.compile(r"[A-Za-z0-9_-]+\.yaml", re.ASCII)
 
 
 def find(get: Get) -> list[Document]:
     """Return the profiles of the last commit that changed one of them."""
-    commit = json.loads(get(f"{_API}/commits?path={_FOLDER}&per_page=1"))[0]["sha"]
-    if not _COMMIT.fullmatch(commit):
-        raise ValueError(f"{commit!r} is not a commit")
-    entries = json.loads(get(f"{_API}/contents/{_FOLDER}?ref={commit}"))
+    commit = last_commit(get, _REPOSITORY, _FOLDER)
+    entries = json.loads(get(f"{API}/{_REPOSITORY}/contents/{_FOLDER}?ref={commit}"))
     names = sorted(entry["name"] for entry in entries if _FILE.fullmatch(entry["name"]))
-    base = f"https://raw.githubusercontent.com/{_REPOSITORY}/{commit}/{_FOLDER}"
-    return [Document(name, f"{base}/{name}", fixed=True) for name in names]
+    return [Document(name, address(_REPOSITORY, commit, f"{_FOLDER}/{name}"), fixed=True) for name in names]
 
 
 def rows(name: str, data: bytes) -> list[Row]:
