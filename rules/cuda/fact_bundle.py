@@ -223,7 +223,13 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "minor_version_floors": {"driver": DriverVersion.parse},
 }
 # Columns with regular expressions, by list.
-_PATTERNS: Final = {"gpus": "label", "gpu_profiles": "label", "images": "tag", "labels": "part"}
+_PATTERNS: Final = {
+    "aws_instances": "value",
+    "gpus": "label",
+    "gpu_profiles": "label",
+    "images": "tag",
+    "labels": "part",
+}
 
 
 def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:

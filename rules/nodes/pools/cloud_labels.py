@@ -1,4 +1,7 @@
-"""Labels of cloud providers that report the GPU of a node, read from `facts/cloud_gpus.yaml`."""
+"""Labels of cloud providers that report the GPU of a node, read from `facts/cloud_gpus.yaml`.
+
+The generated rows of `facts/aws_instances.yaml` come after those by hand.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _TABLE: Final = "cloud_gpus"
+# Its list of values which the generated rows continue.
+_AWS_FAMILIES: Final = "awsFamilies"
 # Labels of machines in a cluster: some hundred kinds, with 63 characters of a value at most.
 _REMEMBERED: Final = 4096
 _LONGEST: Final = 512
@@ -112,6 +117,8 @@ def provider_labels(facts: Facts) -> tuple[str, ...]:
 
 @derived
 def _values(facts: Facts) -> dict[str, tuple[_CloudGpu, ...]]:
+    by_hand = facts.table(_TABLE)["values"]
+    families = (*by_hand[_AWS_FAMILIES], *facts.table("aws_instances"))
     return {
         name: tuple(
             _CloudGpu(
@@ -122,7 +129,7 @@ def _values(facts: Facts) -> dict[str, tuple[_CloudGpu, ...]]:
             )
             for row in rows
         )
-        for name, rows in facts.table(_TABLE)["values"].items()
+        for name, rows in {**by_hand, _AWS_FAMILIES: families}.items()
     }
 
 

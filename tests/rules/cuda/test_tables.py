@@ -35,6 +35,7 @@ from tests.support.paths import ROOT
 from webhook.cli.facts.extractors import EXTRACTORS
 
 TABLES = (
+    "aws_instances",
     "cloud_gpus",
     "drivers",
     "errors",

@@ -35,6 +35,7 @@ _BRANCH: Final = _Noun(("branch",), Message("branch {branch}"))
 _GPU: Final = _Noun(("product", "label"), Message("GPU {product}"))
 # By table and section. Rows of other lists are counted.
 _NOUNS: Final = {
+    "aws_instances": _Noun(("value",), Message("instance family {value}")),
     "toolkits": _CUDA,
     "toolkit_wheels": _CUDA,
     "drivers.branches": _BRANCH,

@@ -23,7 +23,7 @@ class Refreshed:
     """What a refresh leads to.
 
     tables: generated ones, by name. files: their texts, and that of the lock file. errors: of sources that
-    could not be read.
+    could not be read, and names that give no row.
     """
 
     tables: dict[str, Any] = field(default_factory=dict)
@@ -49,6 +49,8 @@ def refresh(
             except (ExtractError, ImageError) as error:
                 result.errors.append(error.text)
                 continue
+            text = Message("{table}: unknown GPU {name}; add it to cloud_gpus.yaml", table=extractor.table)
+            result.errors.extend(text.having(name=name) for name in new.unknown)
             locked[extractor.table] = [*new.documents]
             result.tables[extractor.table] = list(new.rows)
             result.files[folder / f"{extractor.table}.yaml"] = table_text(extractor, new.rows)

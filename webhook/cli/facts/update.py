@@ -21,10 +21,11 @@ class ExtractError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class GeneratedTable:
-    """The rows of a generated table and the documents that they are from."""
+    """The rows of a generated table and the documents that they are from. unknown: GPUs that give no row."""
 
     rows: Sequence[Row]
     documents: Sequence[LockedDocument]
+    unknown: Sequence[str] = ()
 
 
 def updated(extractor: Extractor, old: GeneratedTable, get: Get, today: str) -> GeneratedTable:
@@ -36,6 +37,7 @@ def updated(extractor: Extractor, old: GeneratedTable, get: Get, today: str) -> 
     known = {document.url: document for document in old.documents}
     rows: list[Row] = []
     documents: list[LockedDocument] = []
+    unknown: list[str] = []
     for document in _found(extractor, get):
         locked = known.get(document.url)
         if locked and document.fixed and document.sha256 in ("", locked.sha256):
@@ -48,7 +50,8 @@ def updated(extractor: Extractor, old: GeneratedTable, get: Get, today: str) -> 
         retrieved = locked.retrieved if locked and same else today
         documents.append(LockedDocument(extractor.table, document.name, document.url, retrieved, digest))
         rows += _extracted(extractor, document.name, document.url, data)
-    return GeneratedTable(rows, documents)
+        unknown += extractor.unknown(data)
+    return GeneratedTable(rows, documents, unknown)
 
 
 def replayed(extractor: Extractor, old: GeneratedTable, get: Get) -> GeneratedTable:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rules.cuda.tables import BUILT_IN, Status, capability_of, gpu_model, read_table
+from rules.cuda.tables import BUILT_IN, Facts, Status, built_in_tables, capability_of, gpu_model, read_table
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.pools.cloud_labels import (
     cloud_capabilities,
@@ -19,9 +19,11 @@ from rules.nodes.pools.cloud_labels import (
 )
 
 TABLE: Any = read_table("cloud_gpus")
-ROWS = [row for rows in TABLE["values"].values() for row in rows]
+AWS_INSTANCES: Any = read_table("aws_instances")
+ROWS = [*AWS_INSTANCES, *(row for rows in TABLE["values"].values() for row in rows)]
 TYPE = "node.kubernetes.io/instance-type"
 AWS_GPU = "karpenter.k8s.aws/instance-gpu-name"
+AWS_FAMILY = "karpenter.k8s.aws/instance-family"
 
 
 @pytest.mark.parametrize(
@@ -157,6 +159,28 @@ def test_every_label_of_the_table_has_a_list_of_values_or_is_of_gpus_only() -> N
 
     assert set(TABLE["values"]) | {"product"} == named
     assert [] == [row for row in TABLE["labels"] if "values" not in row and not row.get("gpuOnly")]
+
+
+@pytest.mark.parametrize("row", AWS_INSTANCES, ids=lambda row: row["value"])
+def test_rows_by_hand_agree_with_a_generated_row_of_an_instance_family(row: dict[str, Any]) -> None:
+    """Those by hand take precedence."""
+    known = product_of_label(BUILT_IN, AWS_FAMILY, row["value"])
+    product = None if row.get("vgpu") else row["product"] or None
+
+    assert product == (known.product if known else None)
+    assert has_no_gpu(BUILT_IN, AWS_FAMILY, row["value"]) is not bool(row["product"])
+
+
+def test_a_row_by_hand_takes_precedence_over_a_generated_one_with_its_status() -> None:
+    """An uncertain one tells nothing."""
+    generated = [
+        {"value": family, "product": "NVIDIA-L4", "source": "karpenter-aws", "status": "secondary"}
+        for family in ("p2", "p3", "p9")
+    ]
+    facts = Facts({**built_in_tables(), "aws_instances": generated}.__getitem__)
+    known = [product_of_label(facts, AWS_FAMILY, family) for family in ("p2", "p3", "p9")]
+
+    assert [None, "Tesla-V100-SXM2-16GB", "NVIDIA-L4"] == [gpu.product if gpu else None for gpu in known]
 
 
 def test_only_labels_that_name_a_gpu_or_a_machine_tell_kinds_of_nodes() -> None:

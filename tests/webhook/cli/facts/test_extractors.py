@@ -13,6 +13,7 @@ from rules.cuda.tables import GENERATED, read_table
 from tests.support.fact_sources import pypi_document, wheel, wheel_url
 from webhook.cli.facts.extractors import (
     EXTRACTORS,
+    aws_instances,
     driver_branches,
     driver_redist,
     gpu_profiles,
@@ -22,6 +23,7 @@ from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extracto
 
 SAMPLES = Path(__file__).parent / "samples"
 PROFILE = (SAMPLES / "x9000.yaml").read_bytes()
+INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
 NEW_KIND = json.dumps(
     {"580": {"type": "new", "driver_info": [{"release_version": "580.1", "release_date": "2026-01-01"}]}}
 ).encode()
@@ -129,6 +131,41 @@ def test_profiles_are_read_at_the_commit_that_changed_them_last() -> None:
     ] == gpu_profiles.find(documents.__getitem__)
 
 
+def test_an_instance_family_has_the_gpu_of_its_types() -> None:
+    """With the product that has as much memory; a share of a GPU is a virtual one; no row for a new name."""
+    assert [
+        {"value": "g94ad", "product": ""},
+        {"value": "g96f", "product": "NVIDIA-L4", "vgpu": True},
+        {"value": "p94d", "product": "NVIDIA-A100-SXM4-40GB"},
+        {"value": "p94x", "product": "NVIDIA-A100-SXM4-80GB NVIDIA-H200"},
+    ] == aws_instances.rows("instance-types.md", INSTANCES)
+    assert ["x9000"] == aws_instances.unknown(INSTANCES)
+
+
+def test_of_a_gpu_with_another_memory_all_products_of_its_name_are_possible() -> None:
+    content = INSTANCES.replace(b"gpu-memory|40960", b"gpu-memory|65536")
+    row = next(row for row in aws_instances.rows("instance-types.md", content) if row["value"] == "p94d")
+
+    assert "NVIDIA-A100-SXM4-40GB NVIDIA-A100-SXM4-80GB" == row["product"]
+
+
+def test_the_name_of_a_family_is_no_pattern() -> None:
+    """A document cannot name all families."""
+    content = INSTANCES.replace(b"instance-family|p94d|", b"instance-family|.*|")
+
+    assert r"\.\*" in [row["value"] for row in aws_instances.rows("instance-types.md", content)]
+
+
+def test_instance_types_are_read_at_the_commit_that_changed_them_last() -> None:
+    """Each time, since the names of GPUs by hand change."""
+    path = "website/content/en/preview/reference/instance-types.md"
+    api = f"https://api.github.com/repos/aws/karpenter-provider-aws/commits?path={path}&per_page=1"
+    url = f"https://raw.githubusercontent.com/aws/karpenter-provider-aws/{COMMIT}/{path}"
+    documents = {api: json.dumps([{"sha": COMMIT}]).encode()}
+
+    assert [Document("instance-types.md", url, fixed=False)] == aws_instances.find(documents.__getitem__)
+
+
 @pytest.mark.parametrize("extractor", EXTRACTORS, ids=lambda extractor: extractor.table)
 @pytest.mark.parametrize(
     "content",
@@ -154,7 +191,9 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
         extractor.rows("1.2.3", content)
 
 
-@pytest.mark.parametrize("extractor", [gpu_profiles.EXTRACTOR, toolkit_wheels.EXTRACTOR])
+@pytest.mark.parametrize(
+    "extractor", [aws_instances.EXTRACTOR, gpu_profiles.EXTRACTOR, toolkit_wheels.EXTRACTOR]
+)
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
 def test_a_list_of_documents_of_another_form_is_an_error(extractor: Extractor, content: bytes) -> None:
     with pytest.raises(EXTRACT_ERRORS):

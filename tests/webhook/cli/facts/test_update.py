@@ -21,8 +21,12 @@ from webhook.cli.facts.extractors.driver_branches import URL as RELEASES
 FACTS = ROOT / "rules/facts"
 SAMPLES = Path(__file__).parent / "samples"
 WHEELS = {"13.4.92": wheel("compute_80", "compute_90"), "13.5.37": wheel("compute_90", "compute_100")}
+INSTANCES = "website/content/en/preview/reference/instance-types.md"
 PROFILES = "deployments/nvml-mock/helm/nvml-mock/profiles"
 REDIST = "https://developer.download.nvidia.com/compute/nvidia-driver/redist/"
+# Without the family of which the GPU is unknown.
+ALL_INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
+KNOWN_INSTANCES = ALL_INSTANCES.replace(b"|x9000|", b"|h100|")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 WHEEL = wheel_url("13.5.37").removeprefix("https://")
 
@@ -35,6 +39,10 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
         found.put(RELEASES, (SAMPLES / "releases.json").read_bytes())
         found.put(REDIST, b"<a href='redistrib_9620.70.06.json'>")
         found.put(f"{REDIST}redistrib_9620.70.06.json", (SAMPLES / "redistrib_9620.70.06.json").read_bytes())
+        repository = "aws/karpenter-provider-aws"
+        commits = f"https://api.github.com/repos/{repository}/commits"
+        found.put(commits, json.dumps([{"sha": COMMIT}]).encode())
+        found.put(f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{INSTANCES}", KNOWN_INSTANCES)
         api = "https://api.github.com/repos/NVIDIA/k8s-test-infra"
         found.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
         found.put(f"{api}/contents/{PROFILES}", json.dumps([{"name": "x9000.yaml"}]).encode())
@@ -75,6 +83,11 @@ def test_generated_tables_and_the_lock_file_are_written_and_what_changed_is_said
 
     assert 0 == result.exit_code, result.output
     assert [
+        "aws_instances: instance family g94ad added: product -",
+        "aws_instances: instance family g96f added: product NVIDIA-L4, vgpu true",
+        "aws_instances: instance family g99 added: product NVIDIA-H100-80GB-HBM3",
+        "aws_instances: instance family p94d added: product NVIDIA-A100-SXM4-40GB",
+        "aws_instances: instance family p94x added: product NVIDIA-A100-SXM4-80GB NVIDIA-H200",
         "driver_branches: branch 9580 added: newest 9580.126.09, released 2026-01-13, LTS",
         "driver_branches: branch 9590 added: newest 9590.48.01, released 2025-12-22, production",
         "driver_branches: branch 9595 added: newest 9595.45.04, released 2026-03-24, new-feature",
@@ -117,6 +130,21 @@ def test_a_new_release_is_one_row_more(folder: Path, sources: FactSources) -> No
     assert [wheel_url("13.6.1").removeprefix("https://")] == [
         path for path in sources.requested[asked:] if path.endswith(".whl")
     ]
+
+
+def test_a_gpu_that_no_table_by_hand_names_is_reported_each_time_and_gives_no_row(
+    folder: Path, sources: FactSources
+) -> None:
+    """The other rows are written; exit status 2."""
+    repository = "https://raw.githubusercontent.com/aws/karpenter-provider-aws"
+    sources.put(f"{repository}/{COMMIT}/{INSTANCES}", ALL_INSTANCES)
+    results = [update(folder, sources, "aws_instances") for _ in range(2)]
+    table = (folder / "aws_instances.yaml").read_text("utf-8")
+
+    for result in results:
+        assert 2 == result.exit_code
+        assert "error: aws_instances: unknown GPU x9000; add it to cloud_gpus.yaml\n" in result.stderr
+    assert [False, True] == [f"value: {family}," in table for family in ("g99", "p94d")]
 
 
 def test_check_writes_nothing_and_fails_if_something_would_change(folder: Path, sources: FactSources) -> None:

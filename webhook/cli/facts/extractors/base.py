@@ -31,8 +31,9 @@ class Extractor:
 
     table: its name, one of `rules.cuda.tables.GENERATED`. source: key of sources.yaml. status: of the rows.
     about: the comment of the table. find: the documents of the source. rows: the rows of a document, from its
-    name and content, in the order of the table. Both raise one of EXTRACT_ERRORS if the source has another
-    form than the module describes.
+    name and content, in the order of the table. unknown: names of GPUs in a document that give no row, since
+    no table by hand has them. All raise one of EXTRACT_ERRORS if the source has another form than the module
+    describes.
     """
 
     table: str
@@ -41,6 +42,7 @@ class Extractor:
     about: str
     find: Callable[[Get], list[Document]]
     rows: Callable[[str, bytes], list[Row]]
+    unknown: Callable[[bytes], list[str]] = lambda _: []
 
 
 # What reading a document of an unexpected form raises; ValueError is the base of JSON's and Unicode's errors.
