@@ -20,7 +20,7 @@ from rules.compatibility.container_findings import (
     selects_nodes,
 )
 from rules.compatibility.node_evaluation import NodeEvaluator, NodeQuery, node_evaluator
-from rules.compatibility.pod_demand import PodDemand, applies_to, requested_resources
+from rules.compatibility.pod_demand import PodDemand, applies_to
 from rules.compatibility.pool_affinity import (
     instance_types,
     no_pool_fits,
@@ -90,7 +90,7 @@ def evaluate(
     requests: list[tuple[str, tuple[str, ...]]] = []
     results: list[tuple[Container, CompatibilityRule, CheckResult]] = []
     for container, requirement in required:
-        names = inventory.dra.gpus_among(requested_resources(container))
+        names = inventory.dra.gpus_among(container.names)
         if not applies_to(requirement.rule, names):
             continue
         of_container = check_container(requirement.rule.sharing, requirement.requirements, container, pod)
@@ -305,7 +305,7 @@ def fitting_nodes(
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
     for container, requirement in required:
-        names = inventory.dra.gpus_among(requested_resources(container))
+        names = inventory.dra.gpus_among(container.names)
         if requirement.rule.action is not Action.DRYRUN and applies_to(requirement.rule, names):
             containers.setdefault(requirement, []).append(container)
             requests.append((container.name, names))

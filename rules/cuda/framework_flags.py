@@ -172,9 +172,9 @@ def image_versions(facts: Facts, image: str) -> Mapping[str, Version | None] | N
     return _versions(facts)(parsed) if parsed else {}
 
 
-def names_a_flag(facts: Facts, line: str) -> bool:
-    """Return whether a command line contains a flag or variable of the table."""
-    return _precision(facts).flags.found_in(line)
+def flag_searches(facts: Facts) -> tuple[FlagSearch, FlagSearch]:
+    """Return the searches for flags that require a compute capability, and a number of GPUs."""
+    return _precision(facts).flags, _subject(facts).flags
 
 
 def flag_values(names: Collection[str], command: Command, switches: Collection[str] = ()) -> Values:
@@ -385,11 +385,6 @@ class _Program:
 def parallelism_variables(facts: Facts) -> frozenset[str]:
     """Return the names of the variables that set the number of GPUs that a program needs."""
     return _subject(facts).env
-
-
-def may_need(facts: Facts, line: str) -> bool:
-    """Return whether a command line may set the number of GPUs that a program needs."""
-    return _subject(facts).flags.found_in(line)
 
 
 @cache

@@ -12,10 +12,10 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from packaging.specifiers import SpecifierSet
@@ -231,6 +231,8 @@ _MAX_LENGTH: Final = 800
 _STEPS_OF_LOOK_UP: Final = 30
 _STEPS_OF_GLOB: Final = 3
 _STEPS_OF_REGEX: Final = 50
+_REMEMBERED_BASES: Final = 256  # versions in image tags, and the characters of one
+_LONGEST_BASE: Final = 32
 
 
 class ImageCatalog:
@@ -352,7 +354,7 @@ def rebuilt(facts: Facts, image: ImageFacts, cuda: CudaVersion) -> ImageFacts:
         accelerator="",
         cuda=cuda,
         exact=True,
-        constraints=_of_base(facts, str(cuda), certain=True) if image.constraints else (),
+        constraints=_of_base(facts)((str(cuda), True)) if image.constraints else (),
         base=cuda if image.base else None,
         branches=frozenset(),
         cuda_compat=image.cuda_compat if image.base else CompatLibraries.UNKNOWN,
@@ -464,7 +466,7 @@ def _facts(  # noqa: PLR0913 - what an image is, and what is known of it
         accelerator=(groups.get("accelerator") or case.accelerator).lower(),
         cuda=cuda,
         exact=exact,
-        constraints=_of_base(facts, based, certain=case.status.certain) if based else _written(case, image),
+        constraints=_of_base(facts)((based, case.status.certain)) if based else _written(case, image),
         base=CudaVersion.parse(based) if based else None,
         branches=case.branches,
         cuda_compat=compat,
@@ -506,8 +508,19 @@ def _base(case: ImageCase, cuda: CudaVersion | None, groups: Mapping[str, str | 
     return groups.get("cuda") or (str(cuda) if cuda else "")
 
 
-def _of_base(facts: Facts, base: str, *, certain: bool) -> tuple[StartConstraint, ...]:
-    """Return the NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda."""
+@derived
+def _of_base(facts: Facts) -> Callable[[tuple[str, bool]], tuple[StartConstraint, ...]]:
+    """Return `_constraints_of_base` of these facts, with a cache."""
+    find = partial(_constraints_of_base, facts)
+    return bounded_cache(find, _REMEMBERED_BASES, lambda key: len(key[0]) < _LONGEST_BASE)
+
+
+def _constraints_of_base(facts: Facts, key: tuple[str, bool]) -> tuple[StartConstraint, ...]:
+    """Return the NVIDIA_REQUIRE_CUDA of an image that is built on a version of nvidia/cuda.
+
+    key: the version, and whether that is certain.
+    """
+    base, certain = key
     texts: defaultdict[str, list[RequireText]] = defaultdict(list)
     for fact in require_of_nvidia_cuda(facts, base):
         texts[fact.architecture].append(fact)

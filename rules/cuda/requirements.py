@@ -17,7 +17,6 @@ from rules.cuda import framework_flags
 from rules.cuda.framework_flags import (
     FlagRequirement,
     Parallelism,
-    may_need,
     parallelism,
     parallelism_variables,
 )
@@ -42,7 +41,7 @@ from rules.cuda.nvidia_require import (
     parse_constraint,
     requirement_cost,
 )
-from rules.cuda.shell_script import CommandLine
+from rules.cuda.shell_script import CommandLine, FlagSearch
 from rules.cuda.tables import BUILT_IN, Facts, derived, read_table, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.pod import Container, Environment, environment, references
@@ -233,11 +232,11 @@ class ObjectRequirements:
     find: `requirements_of` for a catalogue.
     """
 
-    __slots__ = ("_budget", "_facts", "_find", "_known")
+    __slots__ = ("_budget", "_find", "_known", "_relevance")
 
     def __init__(self, find: Callable[[ContainerFacts], GpuRequirements], facts: Facts) -> None:
         self._find = find
-        self._facts = facts
+        self._relevance = relevance_of(facts)
         self._budget = Budget()
         self._known: dict[ContainerFacts, GpuRequirements] = {}
 
@@ -248,7 +247,7 @@ class ObjectRequirements:
 
         Raises OverBudgetError. That depends on the object only, not on what `find` has cached.
         """
-        facts = container_facts(container, annotations, self._budget, runtime_class, self._facts)
+        facts = container_facts(container, annotations, self._budget, runtime_class, self._relevance)
         requirements = self._known.get(facts)
         if requirements is None:
             requirements = self._known[facts] = self._find(facts)
@@ -261,21 +260,22 @@ def container_facts(
     annotations: Mapping[str, str],
     budget: Budget | None = None,
     runtime_class: object = None,
-    known_facts: Facts = BUILT_IN,
+    relevance: Relevance | None = None,
 ) -> ContainerFacts:
     """Return the facts of a container of a pod with these annotations. Raises OverBudgetError.
 
-    runtime_class: the pod's, as JSON. known_facts: the flags of frameworks.
+    runtime_class: the pod's, as JSON. relevance: by the facts that are used, or else by the built-in ones.
     """
     words = (*container.strings("command"), *container.strings("args"))
-    known, unknown = _variables(container, words, budget or Budget(), known_facts)
-    relevant = tuple(_annotations_for(container.name, annotations)) if annotations else ()
+    relevance = relevance or relevance_of(BUILT_IN)
+    known, unknown = _variables(container, words, budget or Budget(), relevance.variables)
+    stated = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if words and (known or _is_relevant(known_facts, " ".join(words))) else ()
+    kept = words if words and (known or relevance.has(" ".join(words))) else ()
     sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
     several = _several(container)
     return ContainerFacts(
-        container.image, kept, known, unknown, relevant, several, str(sets_mode), is_idle(words)
+        container.image, kept, known, unknown, stated, several, str(sets_mode), is_idle(words)
     )
 
 
@@ -303,9 +303,23 @@ def _runtime_classes() -> tuple[str, ...]:
     return tuple(row["name"] for row in read_table("runtime_modes")["runtimeClasses"])
 
 
-def _is_relevant(facts: Facts, line: str) -> bool:
-    """Return whether a command line may require something of GPUs, alone or with its variables."""
-    return "$(" in line or framework_flags.names_a_flag(facts, line) or may_need(facts, line)
+class Relevance(NamedTuple):
+    """What of a container may require something of GPUs."""
+
+    variables: frozenset[str]  # and those that begin with REQUIRE_PREFIX
+    flags: tuple[FlagSearch, FlagSearch]
+
+    def has(self, line: str) -> bool:
+        """Return whether a command line may require something, alone or with its variables."""
+        return "$(" in line or self.flags[0].found_in(line) or self.flags[1].found_in(line)
+
+
+@derived
+def relevance_of(facts: Facts) -> Relevance:
+    """Return what may require something of GPUs, by the flags of frameworks."""
+    flags = framework_flags.variables(facts) | parallelism_variables(facts)
+    variables = frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
+    return Relevance(variables, framework_flags.flag_searches(facts))
 
 
 def requirements_reader(
@@ -345,10 +359,10 @@ def _annotations_for(container: str, annotations: Mapping[str, str]) -> Iterator
 
 
 def _variables(
-    container: Container, words: tuple[str, ...], budget: Budget, facts: Facts
+    container: Container, words: tuple[str, ...], budget: Budget, relevant: frozenset[str]
 ) -> tuple[_Pairs, tuple[str, ...]]:
     """Return the relevant variables, and those that the words or a relevant variable refer to."""
-    names, relevant = container.variables, _relevant_variables(facts)
+    names = container.variables
     referring = "$" in "".join(words)
     if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
         return (), ()
@@ -359,13 +373,6 @@ def _variables(
     known = tuple(pair for pair in env.known.items() if pair[0] in used)
     unknown = (name for name in env.unknown if name in relevant | used or name.startswith(REQUIRE_PREFIX))
     return known, tuple(sorted(unknown))
-
-
-@derived
-def _relevant_variables(facts: Facts) -> frozenset[str]:
-    """Return the relevant variables, except those that begin with REQUIRE_PREFIX."""
-    flags = framework_flags.variables(facts) | parallelism_variables(facts)
-    return frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
 
 
 def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirements:

@@ -24,6 +24,8 @@ class ComputeCapabilityCheck(Check):
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
         """Return a result for each flag value with which the program starts on no GPU."""
         del policy
+        if not requirements.refused:
+            return ()
         return tuple(
             [
                 CheckResult(unmet(certain=flag.certain), flag.reason, flag.remedy)

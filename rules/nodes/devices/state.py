@@ -90,9 +90,15 @@ class DraState:
         return after
 
     def gpus_among(self, resources: Iterable[str]) -> tuple[str, ...]:
-        """Return the resources that may stand for a GPU, including those of no DeviceClass."""
+        """Return the extended resources that may stand for a GPU, including those of no DeviceClass."""
         gpus = self.gpu_resources
-        return tuple([name for name in resources if not name.startswith(IMPLICIT_PREFIX) or name in gpus])
+        return tuple(
+            [
+                name
+                for name in resources
+                if "/" in name and (not name.startswith(IMPLICIT_PREFIX) or name in gpus)
+            ]
+        )
 
 
 def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cuda.framework_flags import Parallelism, command_line, may_need, parallelism, parallelism_variables
+from rules.cuda.framework_flags import (
+    Parallelism,
+    command_line,
+    flag_searches,
+    parallelism,
+    parallelism_variables,
+)
 from rules.cuda.tables import BUILT_IN
 from rules.text.bounded_cache import OverBudgetError
 
@@ -174,7 +180,7 @@ def test_builds_for_other_accelerators_are_not_read() -> None:
 def test_a_command_line_without_a_flag_is_not_read() -> None:
     """Part of a word is no flag."""
     assert [True, True, False, False] == [
-        may_need(BUILT_IN, line)
+        flag_searches(BUILT_IN)[1].found_in(line)
         for line in ("x --tp 2", "x --tensor_parallel_size=2", "x --tpu 2", "my-tp-server")
     ]
 
