@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
 
 # Bytes or characters from which on the collector is paused: it would pass the new objects again and again,
@@ -12,12 +12,13 @@ from typing import Final
 _LONG: Final = 64 * 2**10
 
 
-@contextmanager
-def gc_paused(length: int) -> Iterator[None]:
+def gc_paused(length: int) -> AbstractContextManager[None]:
     """Pause the collector for a long text. With two threads, the first to end resumes it: harmless."""
-    if length <= _LONG:
-        yield
-        return
+    return _paused() if length > _LONG else nullcontext()
+
+
+@contextmanager
+def _paused() -> Iterator[None]:
     gc.disable()
     try:
         yield
