@@ -81,7 +81,7 @@ def _tables(change: Callable[[Any], object]) -> Callable[[Any], object]:
         (b'{"schema": 1}', "date: expected a date such as 2026-11-25"),
         (b'{"schema": 1, "date": "2026-11-25"}', "tables: expected an object"),
         (b'{"schema": 1, "Date": ""}', "unknown key 'Date'; known keys: schema, date, tables"),
-        (b" " * (8 * 2**20 + 1), "larger than 8,388,608 bytes"),
+        (b" " * (2 * 2**20 + 1), "larger than 2,097,152 bytes"),
     ],
 )
 def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:

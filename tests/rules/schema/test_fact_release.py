@@ -91,7 +91,7 @@ def test_a_small_file_that_unpacks_to_a_huge_one_is_refused_before_all_of_it_is_
     bomb = b64encode(gzip.compress(b" " * 20 * MAX_BYTES)).decode()
     config_map = {**facts_config_map("{}"), "data": {}, "binaryData": {"facts.json.gz": bomb}}
 
-    assert ["map 0: binaryData[facts.json.gz]: larger than 8,388,608 bytes"] == errors(config_map)
+    assert ["map 0: binaryData[facts.json.gz]: larger than 2,097,152 bytes"] == errors(config_map)
 
 
 def test_of_two_releases_none_is_in_force() -> None:
