@@ -121,11 +121,14 @@ def memory_findings(
         return
     for required, users in containers.items():
         for container in users:
-            share = requested_memory(container)
-            if share is None or not share.unit or evaluator.inventory.largest_amount(share.resource):
+            uncounted = evaluator.uncounted(container.names)
+            share = requested_memory(container) if uncounted else None
+            if share is None or not share.unit or share.resource not in uncounted:
                 continue
             names = requested_resources(container)
             nodes = evaluator.offering(names) | evaluator.returning(names)
+            if not nodes:
+                continue
             classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
             memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
             if result := too_much_memory(required.rule.sharing, share, memory):

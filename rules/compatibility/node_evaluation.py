@@ -89,7 +89,8 @@ class NodeEvaluator:
     evaluate: the result for an NodeQuery. offering: the nodes that offer all resources of a tuple, as
     a bit set; returning: those that do not, but may offer them again. having: the nodes that have Amounts,
     and those that may have them again. excess: of Amounts, those that no node has. similar: for a tuple of
-    names that no node offers, a similar one that some do, or nothing. tainted: the nodes with taints that
+    names that no node offers, a similar one that some do, or nothing. uncounted: of a tuple of names, the
+    extended resources of which no node has a known amount. tainted: the nodes with taints that
     keep pods away, as a bit set.
     """
 
@@ -112,6 +113,7 @@ class NodeEvaluator:
         self._nodes_of: dict[DeviceKind, tuple[int, int]] = {}
         self._gpus_of: dict[DeviceKind, NodeCapabilities] = {}
         self.pool_terms = bounded_cache(self._find_terms, _REMEMBERED, _is_short_sum)
+        self.uncounted = bounded_cache(self._uncounted, _REMEMBERED_NAMES, _are_short)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
         self._tolerated = bounded_cache(
             self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
@@ -128,6 +130,10 @@ class NodeEvaluator:
         for offering in filter(None, by_resource) if any(by_resource) else by_resource:
             nodes &= offering
         return nodes
+
+    def _uncounted(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the extended resources of which no node has a known amount."""
+        return tuple(name for name in names if "/" in name and not self.inventory.largest_amount(name))
 
     def _returning(self, names: tuple[str, ...]) -> int:
         """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""

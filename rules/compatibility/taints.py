@@ -25,7 +25,7 @@ from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
 from rules.model.finding import Basis, Finding
 from rules.model.rule import Action, CompatibilityRule, mildest
-from rules.nodes.gpu_resources import gpu_resource
+from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_resource_domains, gpu_tolerations
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -183,9 +183,9 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     similar: str,
 ) -> Finding:
     """Return the notice that no node offers any of a container's resources. similar: one that some do."""
-    whole = dict.fromkeys(gpu.shares for gpu in map(gpu_resource, names[:COMPARED]) if gpu)
-    if [*filter(None, whole)]:
-        return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=next(filter(None, whole)))
+    whole = next((gpu.shares for _, gpu in gpu_resources(names[:COMPARED]).resources if gpu.shares), "")
+    if whole:
+        return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=whole)
     if similar:
         return writer.no_candidates(rule, container, SIMILAR_OFFERED, names, similar=similar)
     if inventory.source and (nodes := inventory.everything.bit_count()):

@@ -70,7 +70,9 @@ def requested_memory(container: Container) -> RequestedMemory | None:
         row = _row(name) if "/" in name else None
         if row is None or not (amount := _amount(container, name)):
             continue
-        if any(_amount(container, other) >= least for other, least in row.unless):
+        if any(
+            other in container.names and _amount(container, other) >= least for other, least in row.unless
+        ):
             continue
         if row.gib:
             return RequestedMemory(name, ceil((row.gib + _ROUNDING_GIB) * _MIB_PER_GIB), 0, certain=True)

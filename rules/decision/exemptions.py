@@ -108,8 +108,8 @@ _CHANGES: Final = {"injected": "would-inject", "defaulted": "would-default"}
 
 def warning_lines(findings: Iterable[Finding]) -> tuple[Message, ...]:
     """Return the lines of the findings that only warn, each once."""
-    mild = [finding for finding in findings if finding.action is Action.WARN]
-    return tuple(dict.fromkeys(map(messages.WarningLine, mild)))
+    lines = [messages.WarningLine(finding) for finding in findings if finding.action is Action.WARN]
+    return tuple(dict.fromkeys(lines) if len(lines) > 1 else lines)
 
 
 def permitted(decision: Decision) -> Decision:

@@ -461,7 +461,7 @@ class Pipeline:
             others = [finding for finding in record.findings if not finding.basis]
             if self._exemptions:
                 others += self._exemptions.expired([violation.rule for violation in violations])
-            notices = tuple(dict.fromkeys(others))
+            notices = tuple(dict.fromkeys(others) if len(others) > 1 else others)
             warnings = warning_lines((*violations, *notices))
         audit = record.audit(rules, violations, declared, self._exemptions.taken if self._exemptions else {})
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.

@@ -48,8 +48,8 @@ class Container:
 
     path: its path in the object.
     limits, requests: resource name to quantity as written; read only.
-    names: the different resource names of its limits and requests, without quantities of 0.
-    is_user: whether it names an extended resource, also with a quantity of 0.
+    names: the resource names of its limits, then of its requests; of a user of a pod each once, and only if
+        its quantity is not 0.
     """
 
     __slots__ = (
@@ -57,7 +57,6 @@ class Container:
         "_resources",
         "_variables",
         "image",
-        "is_user",
         "kind",
         "limits",
         "name",
@@ -89,19 +88,16 @@ class Container:
         self.limits: Mapping[str, Any] = _NOTHING
         self.requests: Mapping[str, Any] = _NOTHING
         self.names: tuple[str, ...] = ()
-        self.is_user = False
         if resources := _member(raw, path, "resources", dict):
             path = (*path, resources_field)
             self.limits = _member(resources, path, "limits", dict)
             self.requests = _member(resources, path, "requests", dict)
-            self.names = tuple({**self.limits, **self.requests})
-            if "/" in "".join(self.names):
-                self.is_user = True
-                self._remove_zeros()
+            self.names = (*self.limits, *self.requests)
 
-    def _remove_zeros(self) -> None:
-        """Remove the names whose quantity is 0."""
+    def leave_out_zeros(self) -> None:
+        """Set the names to the different ones, without those whose quantity is 0."""
         limits, requests = self.limits, self.requests
+        self.names = tuple({**limits, **requests})
         try:  # at once for most: texts that sort after this one start with another digit than 0
             if min(_NOT_ZERO, *limits.values(), *requests.values()) == _NOT_ZERO:
                 return
@@ -138,8 +134,7 @@ class Container:
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
         setattr(self, field, {**getattr(self, field), key: value})
-        self.names = tuple({**self.limits, **self.requests})
-        self._remove_zeros()
+        self.leave_out_zeros()
         self._recorder.set(self.resource_path(field, key), value)
 
     @property
@@ -257,20 +252,17 @@ class Pod:
             self.containers += tuple(
                 [Container(raw, at, regular, recorder, name) for at, raw, name in others]
             )
-        self.users = [container for container in self.containers if container.is_user]
+        self.users = [container for container in self.containers if "/" in "".join(container.names)]
+        for container in self.users:
+            container.leave_out_zeros()
         self.claimers: list[Container] = []
         if "resourceClaims" in self._spec:
             self.claimers = [container for container in self.containers if container.has_claims]
 
     def _read(self, field: str, kind: ContainerKind) -> tuple[Container, ...]:
-        entries, path, recorder = (
-            _member(self._spec, self._spec_path, field, list),
-            self._spec_path,
-            self.recorder,
-        )
-        return tuple(
-            [Container(raw, (*path, field, index), kind, recorder) for index, raw in enumerate(entries)]
-        )
+        entries, recorder = _member(self._spec, self._spec_path, field, list), self.recorder
+        path = (*self._spec_path, field)
+        return tuple([Container(raw, (*path, index), kind, recorder) for index, raw in enumerate(entries)])
 
     def place(self, *field: str | int) -> Path:
         """Return the path of a field of the pod in the object."""

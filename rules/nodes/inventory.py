@@ -235,8 +235,7 @@ class Inventory:
 
     def largest_amount(self, resource: str) -> int:
         """Return the largest amount of a resource on a node, now or after recovery; 0 if unknown."""
-        known = (*self.labels.values(_AMOUNT + resource), *self.labels.values(_LATER + resource))
-        return max((amount for amount, _ in known if isinstance(amount, int)), default=0)
+        return max(self.labels.largest(_AMOUNT + resource), self.labels.largest(_LATER + resource))
 
     @property
     def ready(self) -> int:

@@ -74,6 +74,11 @@ class LabelIndex:
             for value, (_, nodes) in self._keys[key].values.items():
                 yield value, _bits(nodes)
 
+    def largest(self, key: str) -> int:
+        """Return the largest value of a key that is a number; 0 if none is."""
+        numbers = self._sorted_values(key).numbers if key in self._keys else ()
+        return numbers[-1] if numbers else 0
+
     def canonical(self, fact: Fact) -> Fact:
         """Return the indexed fact that is equal, so that nodes share it; otherwise this one."""
         key, value = fact

@@ -52,8 +52,9 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
     def in_language(self, language: Language) -> str:
         """Return the text in a language; in English if it has no translation."""
         texts: dict[str, str] = self.__dict__
-        if (text := texts.get(language.value)) is None:
-            text = texts[language.value] = self._formatted(language)
+        code: str = language._value_
+        if (text := texts.get(code)) is None:
+            text = texts[code] = self._formatted(language)
         return text
 
     @cached_property

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
-from rules.kube.json_patch import Recorder
-from rules.kube.pod import Container, ContainerKind
+from rules.kube.pod import Pod
 from rules.nodes.gpu_resources import gpu_resource, is_network_device, requested_gpus
 
 
 def requested(limits: dict[str, Any], requests: dict[str, Any] | None = None) -> tuple[str, int] | None:
     """Return the resource and the number of devices that a container requests."""
     raw = {"name": "main", "resources": {"limits": limits, "requests": requests or {}}}
-    found = requested_gpus(Container(raw, (), ContainerKind.REGULAR, Recorder(raw)))
+    pod = {"spec": {"containers": [raw]}}
+    found = requested_gpus(Pod(pod, pod).containers[0])
     return found and (found.name, found.devices)
 
 
