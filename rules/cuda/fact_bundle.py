@@ -15,10 +15,11 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from rules.cuda.tables import DERIVED, Facts, Status, pattern
+from rules.cuda.tables import DERIVED, Facts, Status
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
+from rules.text.regex import most_steps
 
 # It goes up when an older gpugate cannot read a bundle: with a new table, or a new key of rows.
 SCHEMA: Final = 1
@@ -223,20 +224,30 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "last_branches": {"below": ComputeCapability.parse},
     "minor_version_floors": {"driver": DriverVersion.parse},
 }
-# Columns with regular expressions, by list.
+# Keys of regular expressions: characters of a text, and at how many of them a match may start. A command that
+# is longer, as may be a path of an image, takes as many times as long.
 _PATTERNS: Final = {
-    "aws_instances": "value",
-    "gpus": "label",
-    "gpu_profiles": "label",
-    "images": "tag",
-    "labels": "part",
+    "tag": (128, 1),
+    "image_name": (255, 1),
+    "label": (63, 1),
+    "value": (512, 1),
+    "part": (512, 1),
+    "parts": (200, 200),
+    "command": (2**20, 2**17),
+    "image": (640, 640),
+    "version": (640, 640),
+    "other_platforms": (640, 640),
 }
+# Of all expressions of a bundle, with texts that are the worst for each; a step takes some nanoseconds. Those
+# of this release take half of it.
+_MAX_STEPS: Final = 250_000_000
 
 
 def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
     """Yield errors of rows: in sources, statuses, versions, patterns and the order of driver branches."""
     for path, row in _rows(tables, ("tables",)):
         yield from _errors_of_row(path, row, tables["sources"])
+    yield from _errors_of_patterns(tables)
     branches = tables["drivers"]["branches"]
     numbers = {row["branch"] for row in branches}
     place: Path = ("tables", "drivers")
@@ -283,13 +294,34 @@ def _errors_of_row(
     for key, parse in _VERSIONS.get(place, {}).items():
         if wrong := [word for word in row.get(key, "").split() if parse(word) is None]:
             yield (*path, key), Message("{text!r} is not a version", text=wrong[0])
-    if (pattern := row.get(_PATTERNS.get(place, ""))) and (why := _why_no_pattern(pattern)):
-        yield (*path, _PATTERNS[place]), Message("not a regular expression: {why}", why=why)
 
 
-def _why_no_pattern(text: str) -> str:
-    try:
-        pattern(text)
-    except re.error as error:
-        return str(error)
-    return ""
+def _errors_of_patterns(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
+    steps = 0
+    for path, source in _texts(tables, ("tables",)):
+        longest, starts = _PATTERNS.get(str(path[-1]), (0, 0))
+        if not starts:
+            continue
+        try:
+            # What code adds to an expression that it searches for says that a name ends there.
+            steps += most_steps(source if starts == 1 else rf"(?:{source})\b", longest) * starts
+        except ValueError as error:
+            yield path, Message("not a regular expression: {why}", why=str(error))
+        if steps > _MAX_STEPS:
+            yield path, _TOO_SLOW
+            return
+
+
+_TOO_SLOW: Final = Message(
+    "matching this regular expression can take too long; after each choice, `*`, `+` and `?` write "
+    "a character with which the alternatives, or another repetition, cannot start"
+)
+
+
+def _texts(value: Any, path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each text, with its place."""
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, child in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from _texts(child, (*path, key))

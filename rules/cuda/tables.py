@@ -429,7 +429,7 @@ _PROFILE_GIB: Final = re.compile(r"g\.(\d{1,3})gb")  # rounded, such as 1g.5gb
 _MIB_PER_GIB: Final = 1024
 # Product labels in a cluster; some dozens.
 _REMEMBERED: Final = 1024
-_LONGEST: Final = 63
+_LONGEST: Final = 63  # characters of a label's value
 
 
 @derived
@@ -464,7 +464,7 @@ def gpu_model(facts: Facts, label: str) -> GpuModel | None:
 
 
 def _find_model(facts: Facts, label: str) -> GpuModel | None:
-    around = _AROUND.fullmatch(label)
+    around = _AROUND.fullmatch(label) if len(label) <= _LONGEST else None
     if around is None:
         return None
     name = around["name"]

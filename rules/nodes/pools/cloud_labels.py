@@ -160,6 +160,8 @@ def _row_of(facts: Facts, key: str, value: str) -> _CloudGpu | None:
 
 def _find_row(facts: Facts, label: tuple[str, str]) -> _CloudGpu | None:
     key, value = label
+    if length(label) > _LONGEST:
+        return None
     for name, part in _lists(facts).get(key, ()):
         if (match := part.fullmatch(value)) is None:
             continue

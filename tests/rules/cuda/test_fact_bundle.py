@@ -148,6 +148,10 @@ def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:
             lambda tables: tables["gpus"][1].update(label="*"),
             "tables.gpus[1].label: not a regular expression: nothing to repeat at position 0",
         ),
+        (
+            lambda tables: tables["gpus"][1].update(label="(?i)T4"),
+            "tables.gpus[1].label: not a regular expression: expected no flags such as (?i)",
+        ),
     ],
 )
 def test_a_wrong_table_is_refused_with_the_place(change: Callable[[Any], object], expected: str) -> None:
@@ -155,6 +159,42 @@ def test_a_wrong_table_is_refused_with_the_place(change: Callable[[Any], object]
     names = (branches[1]["branch"], branches[1]["cuda"], branches[0]["branch"])
 
     assert expected.format(*names) == error(bundle(_tables(change)))
+
+
+@pytest.mark.parametrize(
+    "slow", ["(?:a|a)*!", "(?:a|a)" * 40 + "!", "a?" * 40 + "!", "a*" * 6 + "!", "(?:a*)*"]
+)
+@pytest.mark.parametrize(
+    ("place", "row"),
+    [
+        ("images[0].tag", lambda tables: tables["images"][0]),
+        ("gpus[0].label", lambda tables: tables["gpus"][0]),
+        ("aws_instances[0].value", lambda tables: tables["aws_instances"][0]),
+        ("cloud_gpus.values.gke[0].value", lambda tables: tables["cloud_gpus"]["values"]["gke"][0]),
+        ("cloud_gpus.labels[0].part", lambda tables: tables["cloud_gpus"]["labels"][0]),
+        ("models.suffixes[0].parts", lambda tables: tables["models"]["suffixes"][0]),
+        ("frameworks.frameworks.vllm.command", lambda tables: tables["frameworks"]["frameworks"]["vllm"]),
+        ("frameworks.frameworks.vllm.image", lambda tables: tables["frameworks"]["frameworks"]["vllm"]),
+        ("frameworks.frameworks.vllm.version", lambda tables: tables["frameworks"]["frameworks"]["vllm"]),
+        ("frameworks.other_platforms", lambda tables: tables["frameworks"]),
+    ],
+)
+def test_mission_31_a_pattern_that_could_stop_a_gate_is_refused_with_its_place(
+    place: str, row: Callable[[Any], Any], slow: str
+) -> None:
+    """A step for each way through the text: years for a short one."""
+    refused = error(bundle(_tables(lambda tables: row(tables).update({place.rpartition(".")[2]: slow}))))
+
+    assert refused.startswith(f"tables.{place}: matching this regular expression can take too long; ")
+
+
+def test_mission_31_many_patterns_take_no_longer_than_one_may() -> None:
+    """Each alone would be accepted."""
+
+    def change(tables: Any) -> None:
+        tables["gpus"] += [tables["gpus"][0] | {"label": f"a*a*a*{number}"} for number in range(1000)]
+
+    assert "can take too long" in error(bundle(_tables(change)))
 
 
 def test_a_value_that_its_reader_cannot_read_is_an_error() -> None:
