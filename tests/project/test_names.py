@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,3 +39,15 @@ def vague_names(file: Path) -> list[str]:
 def test_no_name_is_vague(folder: str) -> None:
     """A comprehension over nodes has a `node`, the result of a search a `match`."""
     assert [] == [name for file in sorted((ROOT / folder).rglob("*.py")) for name in vague_names(file)]
+
+
+def test_no_name_of_the_page_s_scripts_is_vague() -> None:
+    """Their comments are lines of their own."""
+    vague = re.compile(rf"\b(?:{'|'.join(VAGUE_NAMES)})\b")
+    lines = [
+        f"{file.name}:{number}: {line.strip()}"
+        for file in sorted((ROOT / "webhook/cli/ui/static").glob("*.js"))
+        for number, line in enumerate(file.read_text("utf-8").splitlines(), start=1)
+    ]
+    assert len(lines) > 100
+    assert [] == [line for line in lines if vague.search(line.partition("//")[0])]

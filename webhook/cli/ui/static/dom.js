@@ -4,13 +4,13 @@ export const byId = (id) => document.getElementById(id);
 
 // Returns a new element. props: properties, or attributes if their name has a dash or is `role`.
 export function element(name, props = {}, ...children) {
-  const found = document.createElement(name);
+  const node = document.createElement(name);
   for (const [key, value] of Object.entries(props)) {
-    if (key.includes("-") || key === "role") found.setAttribute(key, value);
-    else found[key] = value;
+    if (key.includes("-") || key === "role") node.setAttribute(key, value);
+    else node[key] = value;
   }
-  found.append(...children);
-  return found;
+  node.append(...children);
+  return node;
 }
 
 // Returns a part that scrolls sideways, with the keyboard, too.

@@ -28,17 +28,17 @@ export class Editor {
     this.number();
   }
 
-  // Marks lines. found: objects with a line, a level and a message; the first of a line counts.
-  mark(found) {
+  // Marks lines. problems: objects with a line, a level and a message; the first of a line counts.
+  mark(problems) {
     this.marks.clear();
-    for (const each of found) if (each.line && !this.marks.has(each.line)) this.marks.set(each.line, each);
+    for (const problem of problems) if (problem.line && !this.marks.has(problem.line)) this.marks.set(problem.line, problem);
     this.number();
   }
 
   // Selects a line and scrolls to it.
   show(line) {
     const lines = this.text.split("\n");
-    const start = lines.slice(0, line - 1).reduce((sum, each) => sum + each.length + 1, 0);
+    const start = lines.slice(0, line - 1).reduce((sum, text) => sum + text.length + 1, 0);
     this.area.focus();
     this.area.setSelectionRange(start, start + (lines[line - 1] ?? "").length);
     this.area.scrollTop = Math.max(0, (line - 5) * LINE_PX);

@@ -9,11 +9,11 @@ export function showMatrix(answer) {
   pressed = null;
   byId("reasons").replaceChildren();
   byId("legend").textContent = Object.values(answer.legend)
-    .map((each) => `${each.mark} ${each.text}`)
+    .map((entry) => `${entry.mark} ${entry.text}`)
     .join(" · ");
-  const parts = answer.tables.flatMap((each) => [
-    element("h2", { textContent: each.title }),
-    table(each, answer.legend),
+  const parts = answer.tables.flatMap((matrix) => [
+    element("h2", { textContent: matrix.title }),
+    table(matrix, answer.legend),
   ]);
   if (!answer.tables.length) parts.push(element("p", { textContent: say("noLabels") }));
   else if (answer.unlabelled) {
@@ -22,8 +22,8 @@ export function showMatrix(answer) {
   byId("tables").replaceChildren(...parts);
 }
 
-function table(found, legend) {
-  const heads = found.facts.map((fact) =>
+function table(matrix, legend) {
+  const heads = matrix.facts.map((fact) =>
     element(
       "tr",
       {},
@@ -31,37 +31,37 @@ function table(found, legend) {
       ...fact.values.map((value) => element("td", { textContent: value })),
     ),
   );
-  const rows = found.rows.map((row) =>
+  const rows = matrix.rows.map((row) =>
     element(
       "tr",
       {},
       element("th", { scope: "row", textContent: `CUDA ${row.cuda}` }),
-      ...row.cells.map((cell, at) => element("td", {}, button(cell, `CUDA ${row.cuda}`, found.columns[at], legend))),
+      ...row.cells.map((cell, at) => element("td", {}, button(cell, `CUDA ${row.cuda}`, matrix.columns[at], legend))),
     ),
   );
   const inner = element("table", { className: "matrix" }, element("thead", {}, ...heads), element("tbody", {}, ...rows));
-  return scrollable(found.title, inner);
+  return scrollable(matrix.title, inner);
 }
 
 function button(cell, runtime, column, legend) {
   const { mark, text } = legend[cell.level];
   const title = `${runtime}, ${column}: ${text}`;
-  const found = element("button", {
+  const node = element("button", {
     type: "button",
     className: cell.level,
     textContent: mark,
     "aria-label": title,
     "aria-pressed": "false",
   });
-  found.addEventListener("click", () => {
+  node.addEventListener("click", () => {
     pressed?.setAttribute("aria-pressed", "false");
-    found.setAttribute("aria-pressed", "true");
-    pressed = found;
-    const reasons = cell.reasons.flatMap((each) => [
-      element("p", { textContent: [each.reason, each.error].filter(Boolean).join(" · ") }),
-      ...(each.remedy ? [element("p", {}, element("strong", { textContent: `→ ${each.remedy}` }))] : []),
+    node.setAttribute("aria-pressed", "true");
+    pressed = node;
+    const reasons = cell.reasons.flatMap((cause) => [
+      element("p", { textContent: [cause.reason, cause.error].filter(Boolean).join(" · ") }),
+      ...(cause.remedy ? [element("p", {}, element("strong", { textContent: `→ ${cause.remedy}` }))] : []),
     ]);
     byId("reasons").replaceChildren(element("h2", { textContent: `${mark} ${title}` }), ...reasons);
   });
-  return found;
+  return node;
 }

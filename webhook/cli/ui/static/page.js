@@ -71,18 +71,18 @@ async function ask() {
 }
 
 function showResult(answer) {
-  const errors = answer.errors.map((each) => ({ ...each, level: "error" }));
-  const duplicates = answer.duplicates.map((each) => ({ ...each, level: "warn" }));
+  const errors = answer.errors.map((error) => ({ ...error, level: "error" }));
+  const duplicates = answer.duplicates.map((duplicate) => ({ ...duplicate, level: "warn" }));
   const problems = [...errors, ...duplicates];
   const { text, colour } = verdict(answer);
   const heading = byId("verdict");
   if (heading.textContent !== text) heading.textContent = text;
   heading.className = colour;
-  byId("errors").replaceChildren(...problems.map((each) => errorItem(each, showError)));
-  byId("objects").replaceChildren(...answer.objects.map((each) => objectResult(each, showLine)));
-  const findings = answer.objects.flatMap((each) => each.findings).filter((each) => each.level !== "notChecked");
-  pod.mark([...problems.filter((each) => each.where === "pod"), ...findings]);
-  nodeText.mark(problems.filter((each) => each.where === "nodes"));
+  byId("errors").replaceChildren(...problems.map((problem) => errorItem(problem, showError)));
+  byId("objects").replaceChildren(...answer.objects.map((object) => objectResult(object, showLine)));
+  const findings = answer.objects.flatMap((object) => object.findings).filter((finding) => finding.level !== "notChecked");
+  pod.mark([...problems.filter((problem) => problem.where === "pod"), ...findings]);
+  nodeText.mark(problems.filter((problem) => problem.where === "nodes"));
 }
 
 function showError(error) {
@@ -113,7 +113,7 @@ function fill(select, options) {
 // Writes what can be chosen, in the language of the page.
 function fillChoices() {
   const language = currentLanguage();
-  const titles = settings.examples.map((each, at) => [String(at), each.title[language]]);
+  const titles = settings.examples.map((example, at) => [String(at), example.title[language]]);
   fill(choices.example, [["", say("ownText")], ...titles]);
   const rules = Object.entries(settings.rules);
   fill(choices.rules, rules.map(([key, names]) => [key, key === "builtin" ? say("builtIn") : names]));
@@ -124,11 +124,11 @@ function fillChoices() {
   byId("node-note").textContent = say("nodeNote");
 }
 
-function showCase(found) {
-  pod.text = found.pod;
-  nodeText.text = found.nodes;
-  choices.namespace.value = found.namespace;
-  choices.nodes.value = found.nodes ? "text" : settings.nodes ? "given" : "none";
+function showCase(example) {
+  pod.text = example.pod;
+  nodeText.text = example.nodes;
+  choices.namespace.value = example.namespace;
+  choices.nodes.value = example.nodes ? "text" : settings.nodes ? "given" : "none";
   showText(byId("tab-pod-text"));
 }
 
@@ -154,8 +154,8 @@ async function open(file) {
 
 function listen() {
   choices.example.addEventListener("change", () => {
-    const found = settings.examples[Number(choices.example.value)];
-    if (choices.example.value && found) showCase(found);
+    const example = settings.examples[Number(choices.example.value)];
+    if (choices.example.value && example) showCase(example);
     ask();
   });
   choices.language.addEventListener("change", () => {

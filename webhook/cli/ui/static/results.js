@@ -9,16 +9,16 @@ const DIFF = { "+": "added", "-": "removed", "@": "place" };
 export function verdict(answer) {
   const { errors, objects } = answer;
   if (!objects.length) return { text: say("errorCount", { count: errors.length }), colour: "red" };
-  const parts = objects.map((each) => `${each.mark} ${titleOf(each)}: ${each.result}`);
-  const levels = objects.flatMap((each) => each.findings.map((found) => found.level));
-  const count = (level) => levels.filter((each) => each === level).length;
+  const parts = objects.map((object) => `${object.mark} ${titleOf(object)}: ${object.result}`);
+  const levels = objects.flatMap((object) => object.findings.map((finding) => finding.level));
+  const count = (level) => levels.filter((shown) => shown === level).length;
   const facts = [
     errors.length && say("errorCount", { count: errors.length }),
     count("warn") && say("warningCount", { count: count("warn") }),
     count("notChecked") && say("notCheckedCount", { count: count("notChecked") }),
   ].filter(Boolean);
-  const denied = errors.length || objects.some((each) => !each.allowed);
-  const unsure = count("warn") || count("notChecked") || objects.some((each) => each.colour === "dim");
+  const denied = errors.length || objects.some((object) => !object.allowed);
+  const unsure = count("warn") || count("notChecked") || objects.some((object) => object.colour === "dim");
   return { text: [parts.join("; "), ...facts].join(" · "), colour: denied ? "red" : unsure ? "yellow" : "green" };
 }
 
@@ -35,21 +35,21 @@ export function errorItem(error, show) {
 }
 
 // Returns the element of an object. show: called with a line of the pod's text when it is clicked.
-export function objectResult(found, show) {
-  const heading = element("h2", {}, element("span", { className: found.colour, textContent: `${found.mark} ${found.result}` }), ` ${titleOf(found)}`);
+export function objectResult(object, show) {
+  const heading = element("h2", {}, element("span", { className: object.colour, textContent: `${object.mark} ${object.result}` }), ` ${titleOf(object)}`);
   const parts = [heading];
-  if (found.outOfScope) parts.push(element("p", { className: "quiet", textContent: found.outOfScope }));
-  if (found.findings.length) {
-    parts.push(element("ul", { className: "findings" }, ...found.findings.map((each) => findingItem(each, show))));
+  if (object.outOfScope) parts.push(element("p", { className: "quiet", textContent: object.outOfScope }));
+  if (object.findings.length) {
+    parts.push(element("ul", { className: "findings" }, ...object.findings.map((finding) => findingItem(finding, show))));
   }
-  if (found.diff.length) parts.push(element("h3", { textContent: say("patch") }), diff(found.diff));
-  if (found.nodes.length) parts.push(element("h3", { textContent: say("candidates") }), ...found.nodes.map(candidates));
-  if (found.explanation.length) parts.push(explanation(found.explanation));
+  if (object.diff.length) parts.push(element("h3", { textContent: say("patch") }), diff(object.diff));
+  if (object.nodes.length) parts.push(element("h3", { textContent: say("candidates") }), ...object.nodes.map(candidates));
+  if (object.explanation.length) parts.push(explanation(object.explanation));
   return element("article", { className: "object" }, ...parts);
 }
 
-function titleOf(found) {
-  return `${found.kind} ${found.namespace}/${found.name}`;
+function titleOf(object) {
+  return `${object.kind} ${object.namespace}/${object.name}`;
 }
 
 function word(text) {
@@ -63,18 +63,18 @@ function lineButton(line, clicked, place = "") {
   return button;
 }
 
-function findingItem(found, show) {
-  const [first, ...table] = found.message.split("\n");
-  const item = element("li", { className: found.level }, word(found.word), lineButton(found.line, () => show(found.line)), first);
-  if (found.rule) item.append(" ", element("span", { className: "rule", textContent: `[${found.rule}]` }));
+function findingItem(finding, show) {
+  const [first, ...table] = finding.message.split("\n");
+  const item = element("li", { className: finding.level }, word(finding.word), lineButton(finding.line, () => show(finding.line)), first);
+  if (finding.rule) item.append(" ", element("span", { className: "rule", textContent: `[${finding.rule}]` }));
   if (table.length) item.append(block(table));
-  if (found.fix) item.append(element("strong", { className: "fix", textContent: `→ ${found.fix}` }));
+  if (finding.fix) item.append(element("strong", { className: "fix", textContent: `→ ${finding.fix}` }));
   return item;
 }
 
 // Returns lines with aligned columns; the keyboard scrolls them.
 function block(lines) {
-  const text = lines.map((each) => each.trim()).join("\n");
+  const text = lines.map((line) => line.trim()).join("\n");
   return scrollable(say("nodes"), element("pre", { textContent: text }));
 }
 
@@ -83,16 +83,16 @@ function diff(lines) {
   return scrollable(say("patch"), element("pre", {}, ...spans), "diff");
 }
 
-function candidates(found) {
-  const summary = element("p", { textContent: say("candidateCount", { count: found.count, of: found.of }) });
-  summary.className = found.count ? "quiet" : "yellow";
-  if (!found.classes.length) return summary;
+function candidates(nodes) {
+  const summary = element("p", { textContent: say("candidateCount", { count: nodes.count, of: nodes.of }) });
+  summary.className = nodes.count ? "quiet" : "yellow";
+  if (!nodes.classes.length) return summary;
   const heads = ["nodes", "gpu", "driver", "cuda", "compute", "names"];
   const head = element("tr", {}, ...heads.map((key) => element("th", { scope: "col", textContent: say(key) })));
-  const rows = found.classes.map((each) => {
-    const more = each.count - each.names.length;
-    const names = each.names.join(", ") + (more > 0 ? say("more", { count: more }) : "");
-    const cells = [each.count, each.product, each.driver, each.cuda, each.compute, names];
+  const rows = nodes.classes.map((group) => {
+    const more = group.count - group.names.length;
+    const names = group.names.join(", ") + (more > 0 ? say("more", { count: more }) : "");
+    const cells = [group.count, group.product, group.driver, group.cuda, group.compute, names];
     return element("tr", {}, ...cells.map((cell) => element("td", { textContent: cell ?? "-" })));
   });
   const table = element("table", {}, element("thead", {}, head), element("tbody", {}, ...rows));
@@ -100,23 +100,23 @@ function candidates(found) {
 }
 
 function explanation(containers) {
-  const parts = containers.map((each) => {
-    const heading = element("h3", { textContent: `${each.kind} ${each.name}  ${each.image}` });
-    return element("div", {}, heading, element("ul", { className: "rules" }, ...each.rules.map(rule)));
+  const parts = containers.map((container) => {
+    const heading = element("h3", { textContent: `${container.kind} ${container.name}  ${container.image}` });
+    return element("div", {}, heading, element("ul", { className: "rules" }, ...container.rules.map(ruleItem)));
   });
   return element("details", { open: true }, element("summary", { textContent: say("explanation") }), ...parts);
 }
 
-function rule(found) {
-  const colour = { matched: "green", "evaluation error": "yellow" }[found.outcome] ?? "dim";
-  const mark = element("span", { className: found.mark === "✗" ? "red" : colour, textContent: `${found.mark} ${found.name}` });
-  const item = element("li", {}, mark, " ", element("span", { className: "dim", textContent: found.why || found.source }));
+function ruleItem(rule) {
+  const colour = { matched: "green", "evaluation error": "yellow" }[rule.outcome] ?? "dim";
+  const mark = element("span", { className: rule.mark === "✗" ? "red" : colour, textContent: `${rule.mark} ${rule.name}` });
+  const item = element("li", {}, mark, " ", element("span", { className: "dim", textContent: rule.why || rule.source }));
   const lines = [
-    ...found.requirements.map((each) => ["dim", `${say("requires")} ${each}`]),
-    ...found.edits.map((each) => ["green", `+ ${each.path}: ${JSON.stringify(each.value)} (${each.reason})`]),
-    ...found.would.map((each) => ["dim", say("would", { what: each })]),
-    ...found.unused.map((each) => ["dim", each]),
-    ...found.warnings.map((each) => ["yellow", each]),
+    ...rule.requirements.map((need) => ["dim", `${say("requires")} ${need}`]),
+    ...rule.edits.map((edit) => ["green", `+ ${edit.path}: ${JSON.stringify(edit.value)} (${edit.reason})`]),
+    ...rule.would.map((change) => ["dim", say("would", { what: change })]),
+    ...rule.unused.map((text) => ["dim", text]),
+    ...rule.warnings.map((text) => ["yellow", text]),
   ];
   if (lines.length) item.append(element("ul", {}, ...lines.map(([style, text]) => element("li", { className: style, textContent: text }))));
   return item;

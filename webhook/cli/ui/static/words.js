@@ -19,8 +19,8 @@ export function say(key, facts = {}) {
 export function setLanguage(chosen) {
   language = chosen;
   document.documentElement.lang = chosen === "zh" ? "zh-CN" : chosen;
-  for (const each of document.querySelectorAll("[data-text]")) each.textContent = say(each.dataset.text);
-  for (const each of document.querySelectorAll("[data-label]")) {
-    each.setAttribute("aria-label", say(each.dataset.label));
+  for (const node of document.querySelectorAll("[data-text]")) node.textContent = say(node.dataset.text);
+  for (const node of document.querySelectorAll("[data-label]")) {
+    node.setAttribute("aria-label", say(node.dataset.label));
   }
 }
