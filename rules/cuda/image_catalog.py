@@ -4,8 +4,8 @@ Vendors' tags are data; this module only matches rows. Each fact has its source 
 unmatched image are unknown.
 
 Patterns match in linear time: with backtracking, one image could block the process. So the linear-time
-engine of CEL decides whether a text matches, and Python's engine only returns the groups of a match. A
-repeated group that contains a repeat or a choice is invalid, because its time can double with each character.
+engine of CEL decides whether a text matches, and Python's engine only returns the groups of a match, if the
+number of its steps is bounded.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from rules.kube.image_reference import DEFAULT_REGISTRY, Image, parse_image
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message
 from rules.text.printable import shortened
+from rules.text.regex import most_steps
 
 _NO_TEXT: Final = Message()
 
@@ -652,9 +653,10 @@ _ASCII: Final = {r"\w": "0-9A-Za-z_", r"\d": "0-9", r"\s": r"\t-\r "}
 _ESCAPED: Final = re.compile(r"\\.", re.DOTALL)
 # A token of the syntax: an escaped bracket, or one in a class, does not open a group.
 _PART: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^]\\])*\]|\(\?[:!=<>P\w-]*|.", re.DOTALL)
-_REPEATS: Final = frozenset("*+{")
-_CHOICES: Final = _REPEATS | {"?", "|"}
 _MAX_PATTERN_LENGTH: Final = 1024  # references are at most 780 long
+# Of Python's engine, which only reads the groups of a reference that matches; real ones are shorter than 255.
+_MAX_STEPS: Final = 100_000_000
+_WHOLE: Final = re.compile(".*", re.DOTALL)
 _MATCHES: Final = "text.matches(pattern)"
 
 
@@ -671,12 +673,12 @@ class ImageRegex:
             self._pattern = re.compile(source, re.ASCII)
         except (re.error, RecursionError, OverflowError) as error:
             raise ValueError(f"expected a regular expression, got {source!r}: {error}") from None
-        if _nests(source):
-            raise ValueError(
-                f"a repeated group must not contain a repeat or a choice, which takes too long: {source!r}"
-            )
         self.source = source
         self.groups = tuple(self._pattern.groupindex)
+        if not self.groups:
+            self._pattern = _WHOLE
+        elif most_steps(source, 255) > _MAX_STEPS:
+            raise ValueError(f"reading the group of this regular expression can take too long: {source!r}")
         self._program = cel.compile(_MATCHES)
         try:
             self._searched = f"^(?:{_in_ascii(source)})$"
@@ -709,20 +711,3 @@ def _part_in_ascii(part: str) -> str:
     if letters := _ASCII.get(part.lower()):
         return f"[{letters}]" if part.islower() else f"[^{letters}]"
     return part
-
-
-def _nests(source: str) -> bool:
-    """Return whether a repeated group contains a repeat or a choice."""
-    parts = _PART.findall(source)
-    choices = [False]  # of each open group, whether it contains one
-    for part, after in zip(parts, [*parts[1:], ""], strict=True):
-        if part.startswith("("):
-            choices.append(False)
-        elif part == ")" and len(choices) > 1:
-            inner = choices.pop()
-            if inner and after in _REPEATS:
-                return True
-            choices[-1] |= inner
-        elif part in _CHOICES:
-            choices[-1] = True
-    return False
