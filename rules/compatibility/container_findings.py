@@ -121,13 +121,12 @@ def memory_findings(
         return
     for required, users in containers.items():
         for container in users:
-            uncounted = evaluator.uncounted(container.names)
-            share = requested_memory(container) if uncounted else None
-            if share is None or not share.unit or share.resource not in uncounted:
+            if not (uncounted := evaluator.uncounted(container.names)):
                 continue
             names = requested_resources(container)
             nodes = evaluator.offering(names) | evaluator.returning(names)
-            if not nodes:
+            share = requested_memory(container) if nodes else None
+            if share is None or not share.unit or share.resource not in uncounted:
                 continue
             classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
             memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
