@@ -65,7 +65,11 @@ def read_bundle(data: bytes, built_in: Mapping[str, Any]) -> FactBundle:
     for key in document:
         if key not in ("schema", "date", "tables"):
             raise FactBundleError("", _unknown_key(key, ("schema", "date", "tables")))
-    date, tables = document.get("date"), document.get("tables")
+    return checked_bundle(document.get("date"), document.get("tables"), built_in)
+
+
+def checked_bundle(date: Any, tables: Any, built_in: Mapping[str, Any]) -> FactBundle:
+    """Return the bundle of plain values. Raises FactBundleError."""
     if not isinstance(date, str) or not _DATE.fullmatch(date):
         raise FactBundleError("date", Message("expected a date such as 2026-11-25"))
     if not isinstance(tables, dict):
@@ -104,14 +108,17 @@ def _json(data: bytes) -> dict[str, Any]:
     except FactBundleError:
         raise
     except json.JSONDecodeError as error:
-        raise FactBundleError(
-            f"{error.lineno}:{error.colno}", Message("not JSON: {why}", why=error.msg)
-        ) from None
+        raise FactBundleError(f"{error.lineno}:{error.colno}", _NOT_JSON.having(why=error.msg)) from None
     except (ValueError, RecursionError) as error:
-        raise FactBundleError("", Message("not JSON: {why}", why=type(error).__name__)) from None
+        raise FactBundleError("", _NOT_JSON.having(why=type(error).__name__)) from None
     if not isinstance(document, dict):
         raise FactBundleError("", Message("expected an object"))
     return document
+
+
+_NOT_JSON: Final = Message(
+    "not JSON: {why}; write a bundle of a folder of tables with `gpugate facts bundle FOLDER > facts.json`"
+)
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -10,7 +10,14 @@ from functools import cache
 from hashlib import sha256
 from typing import Any, Final
 
-from rules.cuda.fact_bundle import MAX_BYTES, FactBundleError, read_all, read_bundle
+from rules.cuda.fact_bundle import (
+    MAX_BYTES,
+    FactBundle,
+    FactBundleError,
+    read_all,
+    read_bundle,
+    write_bundle,
+)
 from rules.cuda.tables import Facts, built_in_tables
 from rules.model.rule import FactRelease
 from rules.schema.builder import RuleBuilder
@@ -41,15 +48,16 @@ def build_release(builder: RuleBuilder, config_map: Mapping[str, Any]) -> FactRe
         if data is None:
             builder.add_error(path[:-1], missing_key(KEY), key=True, code=Code.MISSING_KEY)
             return None
-        return replace(read_release(data, builder.name, builder.location), enabled=builder.enabled)
+        bundle = read_bundle(data, _built_in())
+        return replace(read_release(bundle, builder.name, builder.location), enabled=builder.enabled)
     except FactBundleError as error:
         builder.add_error(path, Joined(": ", [error.place, error.text]) if error.place else error.text)
         return None
 
 
-def read_release(data: bytes, name: str, location: Location) -> FactRelease:
-    """Return the release that is in a bundle, enabled. Raises FactBundleError."""
-    bundle, digest = read_bundle(data, _built_in()), sha256(data).hexdigest()
+def read_release(bundle: FactBundle, name: str, location: Location) -> FactRelease:
+    """Return the release of a bundle, enabled. Raises FactBundleError if a value is wrong."""
+    digest = sha256(write_bundle(bundle).encode("utf-8", "surrogatepass")).hexdigest()
     tables = {**bundle.tables, "lock": {**bundle.tables["lock"], "date": bundle.date}}
     facts = Facts(tables.__getitem__)
     read_all(facts)

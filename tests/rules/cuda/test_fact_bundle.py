@@ -22,6 +22,7 @@ from tests.support.cpu_time import loops
 
 TABLES = built_in_tables()
 DATE = "2026-11-25"
+WRITE = "; write a bundle of a folder of tables with `gpugate facts bundle FOLDER > facts.json`"
 
 
 def bundle(change: Callable[[Any], object] = lambda _: None) -> bytes:
@@ -71,11 +72,11 @@ def _tables(change: Callable[[Any], object]) -> Callable[[Any], object]:
 @pytest.mark.parametrize(
     ("data", "expected"),
     [
-        (b"", "1:1: not JSON: Expecting value"),
+        (b"", f"1:1: not JSON: Expecting value{WRITE}"),
         (b"[]", "expected an object"),
-        (b"{} {}", "1:4: not JSON: Extra data"),
-        (b"\xff", "not JSON: UnicodeDecodeError"),
-        (b"[" * 100_000, "not JSON: RecursionError"),
+        (b"{} {}", f"1:4: not JSON: Extra data{WRITE}"),
+        (b"\xff", f"not JSON: UnicodeDecodeError{WRITE}"),
+        (b"[" * 100_000, f"not JSON: RecursionError{WRITE}"),
         (b'{"schema": 1, "schema": 2}', "duplicate key 'schema'"),
         (b'{"date": "2026-11-25"}', "schema: expected 1, the schema that this gpugate reads"),
         (b'{"schema": 1}', "date: expected a date such as 2026-11-25"),

@@ -1,4 +1,4 @@
-"""`--facts FILE`: a bundle replaces the built-in facts in every command that reads nodes."""
+"""`--facts`: a bundle or a folder replaces the built-in facts in every command that reads nodes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pytest
 from tests.support.command import gpugate
 from tests.support.fact_builders import bundle, facts_config_map, with_gpu
 from tests.support.node_builders import gpu_pod, node
+from tests.support.paths import ROOT
 
 
 @pytest.fixture
@@ -30,6 +31,38 @@ def test_a_gpu_of_the_bundle_is_known(files: Path) -> None:
     )
 
     assert (None, "11.0") == (before, after)
+
+
+@pytest.mark.parametrize("facts", ["builtin", ROOT / "rules/facts", "facts.json", "-"])
+def test_mission_31_the_option_takes_what_facts_show_takes(
+    files: Path, facts: str | Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(files)
+    stdin = bundle() if facts == "-" else ""
+    results = [
+        gpugate("nodes", "--nodes", "nodes.yaml", "--facts", facts, input=stdin),
+        gpugate("facts", "show", facts, input=stdin),
+    ]
+
+    assert [(0, ""), (0, "")] == [(result.exit_code, result.stderr) for result in results]
+
+
+@pytest.mark.parametrize(
+    ("file", "why"), [("drivers.yaml", "not JSON: Expecting value"), ("no.json", "No such")]
+)
+def test_mission_31_a_file_that_is_no_bundle_is_the_same_error_everywhere(
+    files: Path, file: str, why: str
+) -> None:
+    """And applying its fix makes a bundle."""
+    (files / "drivers.yaml").write_bytes((ROOT / "rules/facts/drivers.yaml").read_bytes())
+    option = gpugate("nodes", "--nodes", files / "nodes.yaml", "--facts", files / file)
+    shown = gpugate("facts", "show", files / file)
+    (files / "facts.json").write_text(gpugate("facts", "bundle", files).stdout)
+
+    assert (2, 2, option.stderr) == (option.exit_code, shown.exit_code, shown.stderr)
+    assert why in option.stderr
+    assert (file == "no.json") is ("`gpugate facts bundle FOLDER > facts.json`" not in option.stderr)
+    assert 0 == gpugate("nodes", "--nodes", files / "nodes.yaml", "--facts", files / "facts.json").exit_code
 
 
 def test_a_bundle_that_is_wrong_is_refused_with_its_place(files: Path) -> None:

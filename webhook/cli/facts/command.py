@@ -16,15 +16,10 @@ from rules.cuda.tables import GENERATED
 from rules.cuda.versions import CudaVersion
 from rules.text.i18n import Message
 from webhook.cli.facts.differences import Difference, differences
-from webhook.cli.facts.folder import (
-    BUILT_IN,
-    LOCK,
-    locked_documents,
-    read_facts,
-    read_folder,
-)
-from webhook.cli.facts.workloads import changed_workloads, release_of
+from webhook.cli.facts.folder import locked_documents
+from webhook.cli.facts.workloads import changed_workloads
 from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.facts import BUILT_IN, LOCK, read_facts, read_folder, release_of
 from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.image_source import Access, ca_file_option, read_mirrors
 from webhook.cli.inputs.options import (

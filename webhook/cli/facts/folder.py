@@ -1,22 +1,16 @@
-"""Folder of facts: tables as YAML files, the lock file, and the text of files that `facts update` writes."""
+"""The lock file of a folder of facts, and the texts of files that `gpugate facts update` writes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
-from rules.cuda.fact_bundle import FactBundle, FactBundleError, read_bundle, write_bundle
-from rules.cuda.tables import RELEASED, built_in_tables
-from rules.text.yaml_document import SourceError, read
 from webhook.cli.facts.extractors.base import Extractor, Row
-from webhook.cli.terminal.console import BadInputError, current_language
+from webhook.cli.inputs.facts import LOCK
 
-BUILT_IN: Final = "builtin"
-LOCK: Final = "lock"
 _LOCK_HEAD: Final = """\
 # Documents that generated tables were read from. `gpugate facts update` writes these tables and this file;
 # all others are by hand. date: the last day on which rows were looked up, also by hand.
@@ -32,37 +26,6 @@ class LockedDocument:
     url: str
     retrieved: str
     sha256: str
-
-
-def read_facts(name: str) -> FactBundle:
-    """Return the facts of a bundle or a folder, or the built-in ones for `builtin`. Raises BadInputError."""
-    built_in = built_in_tables()
-    try:
-        if name == BUILT_IN:
-            return FactBundle(built_in[LOCK]["date"], built_in)
-        if not (path := Path(name)).is_dir():
-            return read_bundle(path.read_bytes(), built_in)
-        tables = read_folder(path)
-        date = tables.get(LOCK, built_in[LOCK])["date"]
-        return read_bundle(write_bundle(FactBundle(date, tables)).encode(), built_in)
-    except FactBundleError as error:
-        place = f"{error.place}: " if error.place else ""
-        raise BadInputError(f"{name}: {place}{error.text.in_language(current_language())}") from None
-
-
-def read_folder(folder: Path) -> dict[str, Any]:
-    """Return the tables of a release of facts that a folder has, unchecked. Raises BadInputError."""
-    tables = {}
-    for path in sorted(folder.glob("*.yaml")):
-        if path.stem not in RELEASED:
-            continue
-        (document,) = read(path.read_text("utf-8"), str(path))
-        if isinstance(document, SourceError):
-            raise BadInputError(str(document))
-        tables[path.stem] = document.value
-    if not tables:
-        raise BadInputError(f"{folder}: no tables in this folder")
-    return tables
 
 
 def locked_documents(tables: Mapping[str, Any]) -> list[LockedDocument]:

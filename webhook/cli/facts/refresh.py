@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from rules.text.i18n import Message
 from webhook.cli.facts.extractors import EXTRACTORS
 from webhook.cli.facts.fetch import fetcher
-from webhook.cli.facts.folder import LOCK, LockedDocument, lock_text, locked_documents, table_text
+from webhook.cli.facts.folder import LockedDocument, lock_text, locked_documents, table_text
 from webhook.cli.facts.update import ExtractError, GeneratedTable, replayed, updated
+from webhook.cli.inputs.facts import LOCK
 from webhook.images.errors import ImageError
 
 if TYPE_CHECKING:

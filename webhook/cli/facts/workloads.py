@@ -7,11 +7,8 @@ from time import time
 from typing import Final
 
 from rules import ObjectError, Snapshot, compile_policy, inventory_of
-from rules.cuda.fact_bundle import FactBundle, write_bundle
 from rules.model.rule import FactRelease
-from rules.schema.fact_release import read_release
 from rules.text.i18n import Message
-from rules.text.yaml_document import Location
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.inputs.node_changes import Change
 from webhook.cli.inputs.session import Session
@@ -20,11 +17,6 @@ from webhook.cli.terminal.vocabulary import EVALUATING_WORKLOADS, READING_WORKLO
 from webhook.cli.whatif.compare import ClusterState, WhatIf, WorkloadRequest, compare, subjects_of
 
 _FACTS: Final = Message("facts of {date}")
-
-
-def release_of(bundle: FactBundle, name: str) -> FactRelease:
-    """Return the release of facts in a bundle. name: of its file."""
-    return read_release(write_bundle(bundle).encode(), name, Location(name))
 
 
 def changed_workloads(

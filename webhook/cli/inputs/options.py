@@ -148,9 +148,9 @@ facts_option: Final = click.option(
     "--facts",
     "facts_path",
     type=FILE,
-    metavar="FILE",
-    help="Bundle of facts about drivers, GPUs and images, as `gpugate facts bundle` writes it.  [default: "
-    "the facts of the cluster, or the built-in ones]",
+    metavar="FACTS",
+    help="Facts about drivers, GPUs and images: a bundle, as `gpugate facts bundle` writes it, a folder of "
+    "tables, or builtin.  [default: the facts of the cluster, or the built-in ones]",
 )
 workloads_option: Final = files_option(
     "--workloads",

@@ -83,7 +83,7 @@ class Session:
 
     Attributes:
         rule: value of `--rule`: the rule that defines the labels of nodes.
-        facts_path: value of `--facts`: the bundle that replaces all other facts.
+        facts_path: value of `--facts`: the bundle or folder that replaces all other facts.
         nodes_readable: whether the user has the right to read the nodes.
         failed: whether a rule or an object has an error; the exit status is 2 then.
         notes: what could not be read, and so is not checked.
@@ -309,17 +309,9 @@ class Session:
         """The release of facts in `--facts`."""
         if self.facts_path is None:
             return None
-        from rules.cuda.fact_bundle import FactBundleError
-        from rules.schema.fact_release import read_release
-        from rules.text.yaml_document import Location
+        from webhook.cli.inputs.facts import read_facts, release_of
 
-        path = self.facts_path
-        data = "".join(text for _, text in read_path(path))
-        try:
-            return read_release(data.encode("utf-8", "surrogatepass"), path, Location(path))
-        except FactBundleError as error:
-            place = f"{path}: {error.place}" if error.place else path
-            raise BadInputError(f"{place}: {error.text.in_language(self.language)}") from None
+        return release_of(read_facts(self.facts_path), self.facts_path)
 
     # Nodes
 

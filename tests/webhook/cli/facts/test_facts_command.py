@@ -102,6 +102,17 @@ def test_a_wrong_bundle_is_refused_with_its_place(bundle: Path) -> None:
     )
 
 
+def test_diff_refuses_a_value_that_no_workload_can_be_evaluated_with(bundle: Path, tmp_path: Path) -> None:
+    wrong = edited(bundle, lambda tables: tables["images"][0].update(cuda="newest"))
+    (tmp_path / "pod.yaml").write_text(json.dumps(gpu_pod("vllm/vllm-openai:v0.6.3")))
+    result = gpugate("facts", "diff", "builtin", wrong, "-f", tmp_path / "pod.yaml")
+
+    assert (2, f"error: {wrong}: tables: a value cannot be read: 'newest' in a table is not a version\n") == (
+        result.exit_code,
+        result.stderr,
+    )
+
+
 def test_a_folder_with_a_wrong_table_is_refused_with_its_place(tmp_path: Path) -> None:
     (tmp_path / "gpus.yaml").write_text("- {product: T4}\n", "utf-8")
     (tmp_path / "other").mkdir()
@@ -111,7 +122,8 @@ def test_a_folder_with_a_wrong_table_is_refused_with_its_place(tmp_path: Path) -
 
     assert f"error: {tmp_path}: tables.gpus[0]: required key 'label' is missing\n" == wrong.stderr
     assert broken.stderr.startswith(f"error: {tmp_path / 'other' / 'gpus.yaml'}:")
-    assert f"error: {tmp_path.parent}: no tables in this folder\n" == empty.stderr
+    expected = "no tables in this folder; expected files such as drivers.yaml"
+    assert f"error: {tmp_path.parent}: {expected}\n" == empty.stderr
     assert [2, 2, 2] == [result.exit_code for result in (wrong, broken, empty)]
 
 
