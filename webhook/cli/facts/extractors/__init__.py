@@ -1,4 +1,4 @@
-"""The extractors, one module a source."""
+"""The extractors: one module a source, and what its table is."""
 
 from __future__ import annotations
 
@@ -13,10 +13,46 @@ from webhook.cli.facts.extractors import (
 )
 from webhook.cli.facts.extractors.base import Extractor
 
-EXTRACTORS: Final[tuple[Extractor, ...]] = (
-    aws_instances.EXTRACTOR,
-    driver_branches.EXTRACTOR,
-    driver_redist.EXTRACTOR,
-    gpu_profiles.EXTRACTOR,
-    toolkit_wheels.EXTRACTOR,
+EXTRACTORS: Final = (
+    Extractor(
+        "aws_instances",
+        "karpenter-aws",
+        "secondary",
+        "GPUs of AWS' instance families. A row of cloud_gpus.yaml, awsFamilies, takes precedence.",
+        aws_instances.find,
+        aws_instances.rows,
+        aws_instances.unknown,
+    ),
+    Extractor(
+        "driver_branches",
+        "driver-releases",
+        "verified",
+        "Support of data-centre driver branches. A row of drivers.yaml, lifecycle, takes precedence.",
+        driver_branches.find,
+        driver_branches.rows,
+    ),
+    Extractor(
+        "driver_redist",
+        "nvidia-driver-redist",
+        "verified",
+        "CUDA of driver branches. A row of drivers.yaml, branches, takes precedence.",
+        driver_redist.find,
+        driver_redist.rows,
+    ),
+    Extractor(
+        "gpu_profiles",
+        "nvml-mock",
+        "unverified",
+        "GPUs by product label. A row of gpus.yaml takes precedence.",
+        gpu_profiles.find,
+        gpu_profiles.rows,
+    ),
+    Extractor(
+        "toolkit_wheels",
+        "ptxas",
+        "verified",
+        "Compute capabilities that CUDA toolkits compile for. A row of toolkits.yaml takes precedence.",
+        toolkit_wheels.find,
+        toolkit_wheels.rows,
+    ),
 )

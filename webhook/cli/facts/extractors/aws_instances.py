@@ -11,7 +11,7 @@ import re
 from typing import Final
 
 from rules.cuda.tables import BUILT_IN, gpu_model
-from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.base import Document, Get, Row
 from webhook.cli.facts.extractors.github import address, last_commit
 
 _REPOSITORY: Final = "aws/karpenter-provider-aws"
@@ -65,14 +65,3 @@ def _products(labels: dict[str, str]) -> list[str] | None:
     models = [(product, gpu_model(BUILT_IN, product)) for product in products or ()]
     exact = [product for product, model in models if model and model.memory_mib == memory]
     return exact or products
-
-
-EXTRACTOR: Final = Extractor(
-    table="aws_instances",
-    source="karpenter-aws",
-    status="secondary",
-    about="GPUs of AWS' instance families. A row of cloud_gpus.yaml, awsFamilies, takes precedence.",
-    find=find,
-    rows=rows,
-    unknown=unknown,
-)

@@ -11,7 +11,7 @@ import json
 from typing import Final
 
 from rules.cuda.versions import DriverVersion
-from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.base import Document, Get, Row
 
 URL: Final = "https://docs.nvidia.com/datacenter/tesla/drivers/releases.json"
 _KINDS: Final = {
@@ -51,13 +51,3 @@ def _version(text: str) -> DriverVersion:
     if version is None:
         raise ValueError(f"{text!r} is not a driver version")
     return version
-
-
-EXTRACTOR: Final = Extractor(
-    table="driver_branches",
-    source="driver-releases",
-    status="verified",
-    about="Support of data-centre driver branches. A row of drivers.yaml, lifecycle, takes precedence.",
-    find=find,
-    rows=rows,
-)

@@ -11,7 +11,7 @@ import re
 from typing import Any, Final
 
 from rules.cuda.versions import CudaVersion, DriverVersion
-from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.base import Document, Get, Row
 
 _FOLDER: Final = "https://developer.download.nvidia.com/compute/nvidia-driver/redist/"
 _MANIFEST: Final = re.compile(r"\bredistrib_(\d+(?:\.\d+)+)\.json\b", re.ASCII)
@@ -53,13 +53,3 @@ def _cuda(variant: Any) -> str:
     if not versions:
         raise ValueError(f"cuda_variant has no CUDA version: {variant!r}")
     return str(max(versions))
-
-
-EXTRACTOR: Final = Extractor(
-    table="driver_redist",
-    source="nvidia-driver-redist",
-    status="verified",
-    about="CUDA of driver branches. A row of drivers.yaml, branches, takes precedence.",
-    find=find,
-    rows=rows,
-)

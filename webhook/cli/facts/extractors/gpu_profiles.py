@@ -12,7 +12,7 @@ import re
 from typing import Final
 
 from rules.text.yaml_document import SourceError, read
-from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.base import Document, Get, Row
 from webhook.cli.facts.extractors.github import API, address, last_commit
 
 _REPOSITORY: Final = "NVIDIA/k8s-test-infra"
@@ -47,13 +47,3 @@ def rows(name: str, data: bytes) -> list[Row]:
             "segment": "datacenter",
         }
     ]
-
-
-EXTRACTOR: Final = Extractor(
-    table="gpu_profiles",
-    source="nvml-mock",
-    status="unverified",
-    about="GPUs by product label. A row of gpus.yaml takes precedence.",
-    find=find,
-    rows=rows,
-)

@@ -15,7 +15,7 @@ from zipfile import BadZipFile, ZipFile
 from packaging.version import Version
 
 from rules.cuda.versions import CudaVersion
-from webhook.cli.facts.extractors.base import Document, Extractor, Get, Row
+from webhook.cli.facts.extractors.base import Document, Get, Row
 
 _PACKAGES: Final = ("nvidia-cuda-nvcc-cu11", "nvidia-cuda-nvcc-cu12", "nvidia-cuda-nvcc")
 _RELEASE: Final = re.compile(r"\d+\.\d+\.\d+", re.ASCII)
@@ -55,13 +55,3 @@ def rows(name: str, data: bytes) -> list[Row]:
         raise ValueError("ptxas contains no list of architectures")
     built_for = " ".join(f"{number // 10}.{number % 10}" for number in numbers)
     return [{"cuda": str(CudaVersion.parse(name)), "built_for": built_for}]
-
-
-EXTRACTOR: Final = Extractor(
-    table="toolkit_wheels",
-    source="ptxas",
-    status="verified",
-    about="Compute capabilities that CUDA toolkits compile for. A row of toolkits.yaml takes precedence.",
-    find=find,
-    rows=rows,
-)
