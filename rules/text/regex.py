@@ -76,7 +76,7 @@ class _Walk:
         return ways, steps
 
     def _of(self, node: _Node, after: int) -> tuple[int, int]:
-        match str(node[0]), node[1]:
+        match node[0].name, node[1]:
             case "LITERAL" | "NOT_LITERAL" | "ANY" | "IN" | "AT", _:
                 return 1, 1
             case "ASSERT" | "ASSERT_NOT", (_, inner):
@@ -101,7 +101,7 @@ class _Walk:
 
 def _choice(node: _Node) -> tuple[int, int, Sequence[Any]] | None:
     """Return the least and the most repetitions of a group, and its branches; None for another node."""
-    match str(node[0]), node[1]:
+    match node[0].name, node[1]:
         case "SUBPATTERN", (_, 0, 0, inner):
             return 1, 1, [inner]
         case "ATOMIC_GROUP", inner:
@@ -126,14 +126,14 @@ def _first(node: _Node, after: int) -> int:
     if choice := _choice(node):
         least, _, branches = choice
         return _first_of_any(branches, after) | (0 if least else after)
-    match str(node[0]), node[1]:
+    match node[0].name, node[1]:
         case "LITERAL" | "NOT_LITERAL", _:
             return _characters([node])
         case "IN", members:
             return _characters(members)
         case "ANY", _:
             return _ANY
-        case "AT", place if str(place) in ("AT_END", "AT_END_STRING"):
+        case "AT", place if place.name in ("AT_END", "AT_END_STRING"):
             return _END | 1 << ord("\n")
     return _ANY | _END
 
@@ -142,14 +142,14 @@ def _characters(members: Sequence[_Node]) -> int:
     """Return the characters of a class, in both cases."""
     characters = 0
     for name, value in members:
-        match str(name):
+        match name.name:
             case "RANGE":
                 characters |= (2 << value[1]) - (1 << value[0])
             case "CATEGORY":
-                characters |= _CATEGORIES[str(value)]
+                characters |= _CATEGORIES[value.name]
             case "LITERAL" | "NOT_LITERAL":
                 characters |= 1 << value
-    if str(members[0][0]) in ("NEGATE", "NOT_LITERAL"):
+    if members[0][0].name in ("NEGATE", "NOT_LITERAL"):
         return _ANY & ~(characters & _ASCII)
     others = _ANY if characters > _ANY else characters & _OTHERS
     return others | characters & _ASCII | (characters & _UPPER) << 32 | (characters & _UPPER << 32) >> 32

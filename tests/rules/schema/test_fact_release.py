@@ -102,3 +102,13 @@ def test_of_two_releases_none_is_in_force() -> None:
         f"map 0: {place}: 'Facts' is also used by others (map 1); {advice}",
         f"map 1: {place}: 'Facts' is also used by gpugate-facts (map 0); {advice}",
     ] == errors(facts_config_map(bundle()), facts_config_map(bundle(), name="others"))
+
+
+def test_mission_31_a_pattern_that_could_stop_the_gate_is_an_error_at_its_place_in_the_config_map() -> None:
+    """It is `(?:a|a)*!`; the same texts match `a*!`, as its message says."""
+    slow = bundle(lambda tables: tables["images"][0].update(tag="(?:a|a)*!"))
+    fast = bundle(lambda tables: tables["images"][0].update(tag="a*!"))
+
+    (error,) = errors(facts_config_map(slow))
+    assert error.startswith("map 0: data[facts.json]: tables.images[0].tag: matching this regular expression")
+    assert [] == errors(facts_config_map(fast))
