@@ -36,6 +36,7 @@ class Checks:
     exclusive_devices: Level = Level.UNSTABLE
     architecture: Level = Level.INCOMPATIBLE
     gpu_memory: Level = Level.INCOMPATIBLE
+    gpu_settings: Level = Level.UNSTABLE
 
 
 # For whoever has no rule: the matrix, and what a node supports.

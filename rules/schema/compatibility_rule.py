@@ -141,6 +141,11 @@ class ChecksDocument(RuleDocument):
         alias="gpuMemory",
         description="the GPU, or the share, has less memory than declared as minimum",
     )
+    gpu_settings: Effect = Field(
+        "warn",
+        alias="gpuSettings",
+        description="variables, privileges or mounts contradict the NVIDIA GPUs that the container requests",
+    )
 
     def levels(self, action: str | None = None) -> Checks:
         """Return the levels of the checks; action: of those with this effect only, as if they denied."""

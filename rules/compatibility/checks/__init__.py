@@ -13,6 +13,7 @@ from rules.compatibility.checks.driver import DriverCheck
 from rules.compatibility.checks.driver_support import DriverSupportCheck
 from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
+from rules.compatibility.checks.gpu_settings import GpuSettingsCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.parallelism import ParallelismCheck
 from rules.compatibility.checks.shared_gpu_count import SharedGpuCountCheck
@@ -37,6 +38,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     ExclusiveDevicesCheck(),
     ParallelismCheck(),
     SharedMemoryCheck(),
+    GpuSettingsCheck(),
 )
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.

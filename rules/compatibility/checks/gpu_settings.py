@@ -1,0 +1,210 @@
+"""Settings of a container that contradict the GPUs that it requests, such as NVIDIA_VISIBLE_DEVICES by hand.
+
+None is certain to fail, because the container runtime, its mode and the program decide. Sources:
+`facts/gpu_settings.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from typing import Any, NamedTuple
+
+from rules.compatibility.checks.base import Check
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import read_table
+from rules.kube.pod import Container, Literals, Pod
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.nodes.gpu_resources import gpu_resources, requested_gpus
+from rules.text.glob import glob
+from rules.text.i18n import Message
+from rules.text.paths import Path
+from rules.text.printable import shortened
+
+SETTING = "checks.gpuSettings"
+_LONGEST = 80  # characters of a user's text in a message
+# Devices of CUDA_VISIBLE_DEVICES that are read; no node has as many.
+_MOST_DEVICES = 64
+
+
+class GpuSettingsCheck(Check):
+    """Variables, privileges and mounts beside a request for NVIDIA's GPUs."""
+
+    is_optional = True
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterable[CheckResult]:
+        """Return a result for each setting that contradicts the request. Linear in variables and mounts."""
+        if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
+            return
+        known = _known()
+        if gpu_resources(container.names).vendors != {known.vendor}:
+            return
+        level = capped(policy.checks.gpu_settings, certain=False)
+        settings = _Settings(known, container, pod, Literals(container.variables))
+        findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
+        if not policy.virtual and not known.is_share(container.names):
+            findings += _of_whole_gpus(settings)
+        for reason, remedy, path in findings:
+            yield CheckResult(level, reason, remedy, setting=SETTING, path=path)
+
+
+class _Known(NamedTuple):
+    """facts/gpu_settings.yaml."""
+
+    vendor: str
+    shares: tuple[re.Pattern[str], ...]
+    runtime_devices: str
+    capabilities: str
+    with_cuda: frozenset[str]
+    cuda_devices: str
+    mps_variables: str
+    mps_program: str
+    mps_pipe: str
+    driver_paths: tuple[re.Pattern[str], ...]
+
+    def is_share(self, names: Iterable[str]) -> bool:
+        """Return whether a resource among the names is a share of a GPU."""
+        return any(pattern.fullmatch(name) for name in names for pattern in self.shares)
+
+
+class _Settings(NamedTuple):
+    """A container, and what its settings are compared with."""
+
+    known: _Known
+    container: Container
+    pod: Pod
+    variables: Literals
+
+
+_Reason = tuple[Message, Message, Path]
+
+
+@cache
+def _known() -> _Known:
+    table = {name: value for name, value in read_table("gpu_settings").items() if name in _Known._fields}
+    globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
+    return _Known(**table | globs | {"with_cuda": frozenset(table["with_cuda"])})
+
+
+def _of_capabilities(settings: _Settings) -> Iterator[_Reason]:
+    """Yield a reason if libcuda.so is not among the libraries that are mounted."""
+    name, value = settings.known.capabilities, settings.variables.get(settings.known.capabilities)
+    if value and settings.known.with_cuda.isdisjoint(part.strip() for part in value.split(",")):
+        reason = Message(
+            "{name}={value} is without compute: programs may find no libcuda.so",
+            name=name,
+            value=shortened(value, _LONGEST),
+        )
+        yield reason, Message("add compute to {name}", name=name), _variable_path(settings.container, name)
+
+
+def _of_whole_gpus(settings: _Settings) -> Iterator[_Reason]:
+    """Yield the reasons that only concern GPUs that no other container shares."""
+    others = [*_of_other_gpus(settings)]
+    yield from others
+    if not others:
+        yield from _of_cuda_devices(settings)
+    yield from _of_mps(settings)
+
+
+def _of_other_gpus(settings: _Settings) -> Iterator[_Reason]:
+    """Yield why the container may see other GPUs than those that it requests."""
+    known, container = settings.known, settings.container
+    value = settings.variables.get(known.runtime_devices)
+    if value is not None:
+        reason = Message(
+            "{name} set by hand replaces the device plugin's: the container may see other GPUs than its own",
+            name=known.runtime_devices,
+        )
+        remedy = Message("remove {name} from env", name=known.runtime_devices)
+        yield reason, remedy, _variable_path(container, known.runtime_devices)
+    security = container.raw.get("securityContext")
+    if isinstance(security, dict) and security.get("privileged") is True:
+        reason = Message("a privileged container sees all GPUs of the node, whatever it requests")
+        remedy = Message("remove privileged: true, unless it needs other devices of the node")
+        yield reason, remedy, (*container.path, "securityContext", "privileged")
+    paths = _host_paths(settings.pod) if container.volume_mounts else {}
+    for index, mount in enumerate(container.volume_mounts):
+        volume = mount.get("name") if isinstance(mount, dict) else None
+        path = paths.get(volume) if isinstance(volume, str) else None
+        if path is not None and any(pattern.fullmatch(path) for pattern in known.driver_paths):
+            reason = Message(
+                "{path} of the node is mounted beside a request for GPUs: "
+                "it may differ from what the runtime mounts",
+                path=shortened(path, _LONGEST),
+            )
+            remedy = Message("remove the mount; the container runtime mounts the driver")
+            yield reason, remedy, (*container.path, "volumeMounts", index)
+            return
+
+
+def _of_cuda_devices(settings: _Settings) -> Iterator[_Reason]:
+    """Yield a reason if CUDA_VISIBLE_DEVICES has an index beyond the number of GPUs."""
+    name = settings.known.cuda_devices
+    value = settings.variables.get(name)
+    gpus = requested_gpus(settings.container) if value else None
+    if not value or gpus is None or any(gpu.slices for _, gpu in gpu_resources((gpus.name,)).resources):
+        return
+    for text in value.split(",", _MOST_DEVICES)[:_MOST_DEVICES]:
+        index = text.strip()
+        if not (
+            index.isascii() and index.isdigit()
+        ):  # -1 ends the list, and a UUID may be that of an own GPU
+            return
+        if len(index) > len(str(gpus.devices)) or int(index) >= gpus.devices:
+            reason = Message(
+                "{name}={value} names GPU {index}, but the container has {count}, counted from 0: "
+                "CUDA uses none from there on",
+                name=name,
+                value=shortened(value, _LONGEST),
+                index=shortened(index, _LONGEST),
+                count=gpus.devices,
+            )
+            remedy = Message("remove {name} from env", name=name)
+            yield reason, remedy, _variable_path(settings.container, name)
+            return
+
+
+def _of_mps(settings: _Settings) -> Iterator[_Reason]:
+    """Yield a reason if there are variables of MPS, but no server of MPS that the pod shows."""
+    known, container = settings.known, settings.container
+    name = next((name for name in container.variables if name.startswith(known.mps_variables)), None)
+    if name is None or settings.pod.spec.get("hostIPC") is True:
+        return
+    pipe = settings.variables.get(known.mps_pipe) or ""
+    for mount in container.volume_mounts:
+        path = mount.get("mountPath") if isinstance(mount, dict) else None
+        if isinstance(path, str) and f"{pipe}/".startswith(f"{path.rstrip('/')}/"):
+            return
+    words = (*container.strings("command"), *container.strings("args"))
+    if any(known.mps_program in word for word in words):
+        return
+    reason = Message(
+        "{name} is without effect, unless the node shares its GPUs by MPS: "
+        "the container requests no share of MPS",
+        name=name,
+    )
+    yield reason, Message("remove {name} from env", name=name), _variable_path(container, name)
+
+
+def _host_paths(pod: Pod) -> Mapping[str, str]:
+    """Return the path of each volume that is one of the node's paths, without a slash at its end."""
+    paths: dict[str, str] = {}
+    volumes: Any = pod.spec.get("volumes")
+    for volume in volumes if isinstance(volumes, list) else ():
+        source = volume.get("hostPath") if isinstance(volume, dict) else None
+        path = source.get("path") if isinstance(source, dict) else None
+        if isinstance(path, str) and isinstance(name := volume.get("name"), str):
+            paths[name] = path.rstrip("/")
+    return paths
+
+
+def _variable_path(container: Container, name: str) -> Path:
+    """Return the path of the variable that counts for its name."""
+    entry = container.variables[name]
+    index = next(index for index, other in enumerate(container.env) if other is entry)
+    return (*container.path, "env", index)
