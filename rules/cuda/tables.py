@@ -256,6 +256,12 @@ def newest_branch(facts: Facts) -> int:
     return max(certain_branches(facts))
 
 
+def first_branch_with(facts: Facts, cuda: CudaVersion) -> int | None:
+    """Return the oldest driver branch whose CUDA API version is certainly enough; None if none is known."""
+    branches = certain_branches(facts)
+    return next((branch for branch in branches if _branches(facts)[branch].value >= cuda), None)
+
+
 class LeastCuda(NamedTuple):
     """The lowest CUDA API version that a driver branch can have."""
 

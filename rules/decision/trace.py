@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from rules.cel.expression import Expression
 from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
+from rules.compatibility.suitable_gpus import gpus_for
 from rules.cuda.gpu_memory import shown
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
@@ -272,13 +273,19 @@ class _Trace:
         ]
         return replace(
             evaluation,
-            requirements=tuple(line for _, of_gpu in required for line in _requirement(of_gpu)),
+            requirements=tuple(line for requirement in required for line in self._needs(requirement)),
             runtimes=tuple(line for requirement in required for line in self._runtimes(requirement)),
             edits=tuple(edit for edit in edits if edit.rule == name and _is_below(edit.path, container.path)),
             would=tuple(would),
             unused=tuple(dict.fromkeys(unused)),
             findings=findings,
         )
+
+    def _needs(self, required: RuleRequirement) -> list[Message]:
+        lines = _requirement(required.requirements)
+        known = self._inventory.everything or self._inventory.node_pools.pools
+        is_known = not (required.requirements.cuda_unknown or required.requirements.no_cuda)
+        return [*lines, gpus_for(required, self._inventory.facts)] if is_known and not known else lines
 
     def _runtimes(self, required: RuleRequirement) -> list[Message]:
         """Return each mode of the container runtime that is assumed, with its nodes."""

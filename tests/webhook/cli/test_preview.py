@@ -83,9 +83,9 @@ def test_a_denial_is_broken_between_words_on_a_terminal() -> None:
     lines = [line.rstrip() for line in shown.splitlines() if line.startswith("    ")]
     whole = [line for line in _preview("-f", path).stdout.splitlines() if line.startswith("    ")]
 
-    assert (1, 2) == (status, len(whole))
+    assert (1, 3) == (status, len(whole))
     assert 80 >= max(map(len, lines))
-    assert {"    deny ", "         "} == {line[:9] for line in lines}
+    assert {"    deny ", "    note ", "         "} == {line[:9] for line in lines}
     assert " ".join(whole).split() == " ".join(lines).split()
 
 
@@ -113,6 +113,23 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
         [each["reason"] for each in found["notChecked"]] for found in json.loads(for_machines)["objects"]
     ]
+
+
+def test_without_nodes_the_answer_is_what_the_pod_needs_and_which_gpus_have_it(tmp_path: Path) -> None:
+    """In text and JSON, and by `explain`; with nodes, they are the answer."""
+    path = _write(tmp_path, pod({"nvidia.com/gpu": 1}, image="vllm/vllm-openai:v0.20.0"))
+    nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
+    needs = (
+        "container 'main' needs CUDA 13.0 (drivers from 580 on), compute capability 7.5: GPUs Turing to Rubin"
+    )
+
+    assert f"    note {needs}\n" in _preview("-f", path).stdout
+    assert [[needs]] == [
+        found["notes"] for found in json.loads(_preview("-f", path, "-o", "json").stdout)["objects"]
+    ]
+    assert "requires  GPUs Turing to Rubin" in gpugate("explain", "-f", str(path)).stdout
+    for command in ("preview", "explain"):
+        assert "Turing to Rubin" not in gpugate(command, "-f", str(path), *nodes).stdout
 
 
 @pytest.mark.parametrize(("field", "meant"), [("limit", "limits"), ("request", "requests")])

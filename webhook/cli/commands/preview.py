@@ -146,7 +146,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     }
     print_one = printers.get(output)
 
-    for (source, request, name), decision in session.results(filenames, namespace, session.decide):
+    for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
         has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
         preview = Preview(source, request, name, has_pods, decision)
         if decision.allowed and request.operation == "CREATE" and has_pods:

@@ -31,6 +31,7 @@ from rules import (
     compile_policy,
     decide,
 )
+from rules.decision.needs import Needs
 from rules.model.rule import FactRelease
 from rules.model.workload_kinds import built_in_workloads
 from rules.nodes.label_families import LabelNames
@@ -356,6 +357,14 @@ class Session:
     def decide(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now."""
         return self.complete(decide(self.snapshot, request, time()))
+
+    def decide_with_needs(self, request: AdmissionRequest) -> Decision:
+        """Return the decision of admission, now; without nodes it notes what containers need of them."""
+        if len(self.inventory) or self.inventory.node_pools.pools:
+            return self.decide(request)
+        needs = Needs(self.policy.facts)
+        decision = decide(self.snapshot, request, time(), needs)
+        return self.complete(decision._replace(notes=(*decision.notes, *needs.notes)))
 
     def complete(self, decision: Decision) -> Decision:
         """Return a decision; if nodes were given and there are none, its `not_checked` reports that."""

@@ -1,0 +1,140 @@
+"""What a container needs of driver and GPU, and which GPUs have it, by facts alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from itertools import groupby
+from typing import Final, NamedTuple
+
+from rules.compatibility.checks import check_on_node
+from rules.compatibility.result import RuleRequirement
+from rules.cuda.gpu_memory import shown
+from rules.cuda.tables import (
+    Facts,
+    capability,
+    cuda_of_branch,
+    derived,
+    first_branch_with,
+    last_branch_of,
+    newest_branch,
+    newest_release,
+)
+from rules.cuda.versions import ComputeCapability
+from rules.model.check_result import Level, level_of
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Joined, Message
+
+_NEEDS: Final = Message("container {container!r} needs {needs}: {gpus}")
+_UNKNOWN: Final = Message(
+    "what container {container!r} needs of driver and GPU is unknown; "
+    "set annotation gpugate.dev/cuda-version, or use an ImageCatalog"
+)
+_NO_CUDA: Final = Message("container {container!r} needs no CUDA")
+_CUDA: Final = Message("CUDA {version} (drivers from {branch} on)")
+_CUDA_ALONE: Final = Message("CUDA {version}")
+_COMPUTE: Final = Message("compute capability {minimum}")
+_MEMORY: Final = Message("{amount} of GPU memory")
+_DRIVER: Final = Message("a driver that {variable} admits")
+_GPUS: Final = Message("GPUs {names}")
+_PERHAPS: Final = Message("perhaps {names}")
+_NO_DRIVER: Final = Message("no known driver has it")
+_NO_GPU: Final = Message("no known GPU has it")
+_RANGE: Final = Message("{first} to {last}")
+# GPUs that are named, of architectures of which not all GPUs are meant.
+_MOST_PRODUCTS: Final = 6
+
+
+class _Gpu(NamedTuple):
+    """A GPU of the facts."""
+
+    product: str
+    architecture: str
+    is_named: bool  # of data centres; the others are many
+    compute: ComputeCapability
+    memory_mib: int | None  # by the data sheet
+
+
+def needs_of(container: str, required: RuleRequirement, facts: Facts) -> Message:
+    """Return what a container needs of driver and GPU, and which GPUs have it. container: its name."""
+    requirements = required.requirements
+    needs: list[Message] = []
+    if cuda := requirements.cuda:
+        branch = first_branch_with(facts, cuda.version)
+        words = _CUDA_ALONE if branch is None else _CUDA.having(branch=branch)
+        needs.append(words.having(version=cuda.version))
+    elif requirements.constraints:
+        needs.append(_DRIVER.having(variable=requirements.constraints[0].variable))
+    if requirements.compute:
+        needs.append(_COMPUTE.having(minimum=max(least.minimum for least in requirements.compute)))
+    if requirements.memory:
+        needs.append(_MEMORY.having(amount=shown(requirements.memory.mib)))
+    if not needs:
+        return (_NO_CUDA if requirements.no_cuda else _UNKNOWN).having(container=container)
+    return _NEEDS.having(container=container, needs=Joined(", ", needs), gpus=gpus_for(required, facts))
+
+
+@lru_cache(maxsize=256)
+def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
+    """Return the known GPUs that have what a container needs, and those that may have it.
+
+    Each with the driver that the CUDA version needs, or the last one that supports the GPU.
+    """
+    policy, requirements = required.rule.sharing, required.requirements
+    cuda = requirements.cuda
+    branch = first_branch_with(facts, cuda.version) if cuda else newest_branch(facts)
+    if branch is None:
+        return _NO_DRIVER
+    levels = {
+        gpu: level_of(check_on_node(policy, requirements, _node(gpu, branch, facts))) for gpu in _gpus(facts)
+    }
+    names = _names(facts, lambda gpu: levels[gpu] is Level.COMPATIBLE)
+    maybe = _names(facts, lambda gpu: Level.COMPATIBLE < levels[gpu] < Level.INCOMPATIBLE)
+    parts = [_GPUS.having(names=names)] if names else []
+    parts += [_PERHAPS.having(names=maybe)] if maybe else []
+    return Joined(", ", parts) if parts else _NO_GPU
+
+
+def _names(facts: Facts, meant: Callable[[_Gpu], bool]) -> Message:
+    """Return the GPUs that are meant: `Turing to Hopper`, and products of incomplete architectures."""
+    parts: list[Message | str] = []
+    architectures = [(name, [*gpus]) for name, gpus in groupby(_gpus(facts), lambda gpu: gpu.architecture)]
+    for is_complete, run in groupby(architectures, lambda architecture: all(map(meant, architecture[1]))):
+        members = list(run)
+        if is_complete:
+            (first, _), (last, _) = members[0], members[-1]
+            parts.append(_RANGE.having(first=first, last=last) if len(members) > 1 else first)
+            continue
+        products = list(
+            dict.fromkeys(gpu.product for _, gpus in members for gpu in gpus if gpu.is_named and meant(gpu))
+        )
+        parts += products if len(products) <= _MOST_PRODUCTS else [*products[:_MOST_PRODUCTS], "…"]
+    return Joined(", ", parts)
+
+
+@derived
+def _gpus(facts: Facts) -> tuple[_Gpu, ...]:
+    """Return the known GPUs, the oldest architecture first; those of Jetson have drivers of their own.
+
+    Of which CPU architecture their machines are is not their property.
+    """
+    gpus: dict[str, list[_Gpu]] = {}
+    for row in sorted(facts.table("gpus"), key=lambda row: capability(row.get("compute", "0.0"))):
+        if "compute" in row and row["segment"] != "jetson":
+            name = row["arch"].replace("-", " ").title()
+            is_named, compute = row["segment"] == "datacenter", capability(row["compute"])
+            gpus.setdefault(name, []).append(_Gpu(row["product"], name, is_named, compute, row.get("memory")))
+    return tuple(gpu for of_architecture in gpus.values() for gpu in of_architecture)
+
+
+def _node(gpu: _Gpu, branch: int, facts: Facts) -> NodeCapabilities:
+    last = last_branch_of(facts, gpu.compute)
+    branch = min(branch, last.value.branch) if last else branch
+    cuda, driver = cuda_of_branch(facts, branch), newest_release(facts, branch)
+    return NodeCapabilities(
+        cuda=cuda.value if cuda else None,
+        driver=str(driver) if driver else None,
+        compute_capability=gpu.compute,
+        memory_mib=gpu.memory_mib,
+        facts=facts,
+    )

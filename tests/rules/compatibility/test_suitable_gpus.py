@@ -1,0 +1,80 @@
+"""What a container needs of driver and GPU, and which GPUs of the facts have it, where no nodes are known."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.compatibility.result import RuleRequirement
+from rules.compatibility.suitable_gpus import gpus_for, needs_of
+from rules.cuda.tables import BUILT_IN
+from tests.support.node_builders import shipped_rules
+from tests.support.requirement_builders import requirements
+
+# Of whole GPUs.
+_RULE = next(rule for rule in shipped_rules().compatibility if rule.name == "compatibility-pgpu")
+
+
+def needs(image: str, *words: str, **annotations: str) -> str:
+    """Return the text on a container `main`; annotations: without their domain, with `_`."""
+    declared = {f"gpugate.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
+    required = RuleRequirement(_RULE, requirements(image, *words, annotations=declared))
+    return needs_of("main", required, BUILT_IN).en
+
+
+@pytest.mark.parametrize(
+    ("image", "words", "needed", "gpus"),
+    [
+        (
+            "vllm/vllm-openai:v0.20.0",
+            (),
+            "CUDA 13.0 (drivers from 580 on), compute capability 7.5",
+            "Turing to Rubin",
+        ),
+        (
+            "vllm/vllm-openai:v0.8.4",
+            ("--dtype=bfloat16",),
+            "CUDA 12.4 (drivers from 550 on), compute capability 8.0",
+            "Ampere to Hopper",
+        ),
+        (
+            "tensorflow/tensorflow:2.16.1-gpu",
+            (),
+            "CUDA 12.3 (drivers from 545 on), compute capability 5.0",
+            "Maxwell to Hopper, perhaps Kepler, Blackwell to Rubin",
+        ),
+    ],
+)
+def test_a_container_needs_what_its_image_and_flags_do(
+    image: str, words: tuple[str, ...], needed: str, gpus: str
+) -> None:
+    """GPUs are named by architecture, those of which facts are uncertain after `perhaps`."""
+    assert f"container 'main' needs {needed}: GPUs {gpus}" == needs(image, *words)
+
+
+def test_gpus_of_which_not_all_have_it_are_named_one_by_one() -> None:
+    """By their data sheets: an A100 has 40 or 80 GB."""
+    text = needs("team/app:1", cuda_version="13.0", min_gpu_memory="150Gi")
+
+    assert "150Gi of GPU memory: GPUs B200, GB200, B300, perhaps " in text
+    assert "A100" in text.partition("perhaps")[2]
+
+
+@pytest.mark.parametrize(
+    ("image", "annotations", "text"),
+    [
+        ("team/app:1", {}, "what container 'main' needs of driver and GPU is unknown; set annotation "),
+        ("nginx:1.27", {}, "container 'main' needs no CUDA"),
+        ("team/app:1", {"min_compute_capability": "13.0"}, ": no known GPU has it"),
+        ("team/app:1", {"cuda_version": "99.0"}, "container 'main' needs CUDA 99.0: no known driver has it"),
+    ],
+)
+def test_what_is_unknown_is_said_to_be(image: str, annotations: dict[str, str], text: str) -> None:
+    """And no driver is named for a CUDA version that none is known to have."""
+    assert text in needs(image, **annotations)
+
+
+def test_gpus_have_the_driver_that_is_needed_not_the_newest() -> None:
+    """Of which the rule would warn, because it is more than one major version newer."""
+    required = RuleRequirement(_RULE, requirements("pytorch/pytorch:2.2.0-cuda11.8-cudnn8-runtime"))
+
+    assert gpus_for(required, BUILT_IN).en.startswith("GPUs Maxwell to Hopper")
