@@ -104,7 +104,7 @@ def test_of_two_releases_none_is_in_force() -> None:
     ] == errors(facts_config_map(bundle()), facts_config_map(bundle(), name="others"))
 
 
-def test_mission_31_a_pattern_that_could_stop_the_gate_is_an_error_at_its_place_in_the_config_map() -> None:
+def test_a_pattern_that_could_stop_the_gate_is_an_error_at_its_place_in_the_config_map() -> None:
     """It is `(?:a|a)*!`; the same texts match `a*!`, as its message says."""
     slow = bundle(lambda tables: tables["images"][0].update(tag="(?:a|a)*!"))
     fast = bundle(lambda tables: tables["images"][0].update(tag="a*!"))

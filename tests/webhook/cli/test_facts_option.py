@@ -34,7 +34,7 @@ def test_a_gpu_of_the_bundle_is_known(files: Path) -> None:
 
 
 @pytest.mark.parametrize("facts", ["builtin", ROOT / "rules/facts", "facts.json", "-"])
-def test_mission_31_the_option_takes_what_facts_show_takes(
+def test_the_option_takes_what_facts_show_takes(
     files: Path, facts: str | Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(files)
@@ -50,9 +50,7 @@ def test_mission_31_the_option_takes_what_facts_show_takes(
 @pytest.mark.parametrize(
     ("file", "why"), [("drivers.yaml", "not JSON: Expecting value"), ("no.json", "No such")]
 )
-def test_mission_31_a_file_that_is_no_bundle_is_the_same_error_everywhere(
-    files: Path, file: str, why: str
-) -> None:
+def test_a_file_that_is_no_bundle_is_the_same_error_everywhere(files: Path, file: str, why: str) -> None:
     """And applying its fix makes a bundle."""
     (files / "drivers.yaml").write_bytes((ROOT / "rules/facts/drivers.yaml").read_bytes())
     option = gpugate("nodes", "--nodes", files / "nodes.yaml", "--facts", files / file)
