@@ -16,6 +16,7 @@ from rules.model.certainty import Certainty
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Message, Text
+from webhook.agent.cuda_view import LIBRARY, CudaView
 from webhook.agent.labels import CUDA_LABELS, capabilities_of, differences, metadata_of
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
@@ -41,6 +42,11 @@ _LOAD: Final = Message(
 )
 _NO_LIBRARY: Final = Message(", but its library libnvidia-ml.so.1 was not found here")
 _NO_DEVICES: Final = Message(", but its devices /dev/nvidia* are missing here")
+_NOUVEAU: Final = Message("no NVIDIA driver is loaded, the kernel's nouveau has the GPUs")
+_BLACKLIST: Final = Message(
+    "blacklist nouveau (`blacklist nouveau` in /etc/modprobe.d), rebuild the initial RAM disk, "
+    "reboot the node"
+)
 _RESTART_DISCOVERY: Final = Message("restart GPU Feature Discovery on this node")
 _SET_LABELS: Final = Message("run `gpugate node label`")
 
@@ -77,6 +83,12 @@ class Diagnosis:
         )
 
 
+_NONE_SEEN: Final = Message("programs see none of the GPUs")
+# By error of the driver's API.
+_CUDA_REMEDIES: Final[Mapping[int, Message]] = {
+    _NOT_READY: Message("start the Fabric Manager of the driver's version, and check its log"),
+    _DRIVER_MISMATCH: Message("reboot the node, or drain it and reload the modules"),
+}
 # By error of any call: the problem, the remedy, and the CUDA error of programs.
 _ERRORS: Final[Mapping[str, tuple[Message, Message, int]]] = {
     MISMATCH: (
@@ -136,10 +148,15 @@ _ERRORS: Final[Mapping[str, tuple[Message, Message, int]]] = {
 _UNKNOWN_ERROR: Final = (Message("the driver fails"), _KERNEL_LOG, 0)
 
 
-def explain(failure: Failure, module: str | None) -> Diagnosis:
-    """Return the problem behind a failed probe. module: the kernel's driver, of `kernel_module`."""
+def explain(failure: Failure, module: str | None, *, nouveau: bool = False) -> Diagnosis:
+    """Return the problem behind a failed probe.
+
+    module: the kernel's driver, of `kernel_module`. nouveau: whether the kernel has loaded that one.
+    """
     kernel = Message("the kernel has driver {module}", module=module)
-    if failure.error == "NVML_ERROR_LIBRARY_NOT_FOUND":
+    if nouveau and module is None:
+        problem, remedy, code = _NOUVEAU, _BLACKLIST, _NO_DEVICE
+    elif failure.error == "NVML_ERROR_LIBRARY_NOT_FOUND":
         code = _INSUFFICIENT_DRIVER
         if module is None:
             problem, remedy = Message("no NVIDIA driver"), _INSTALL
@@ -166,13 +183,23 @@ def _followed(text: Message, by: Message) -> Message:
 
 
 def diagnose(
-    probed: Probe | Failure, module: str | None, labels: Mapping[str, str] | None = None
+    probed: Probe | Failure,
+    module: str | None,
+    labels: Mapping[str, str] | None = None,
+    view: CudaView | None = None,
+    *,
+    nouveau: bool = False,
 ) -> tuple[Diagnosis, ...]:
-    """Return all problems of a node. labels: of its object in a cluster, if known."""
+    """Return all problems of a node.
+
+    labels: of its object in a cluster, if known. view: what a program sees here, if the library is here.
+    nouveau: whether the kernel has loaded that driver.
+    """
     if isinstance(probed, Failure):
-        return (explain(probed, module),)
+        return (explain(probed, module, nouveau=nouveau),)
     return (
         *_of_probe(probed, labels or {}),
+        *(_of_view(view, probed) if view and probed.gpus else ()),
         *(_of_labels(labels, probed) if labels is not None else ()),
     )
 
@@ -229,6 +256,27 @@ def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
             broken=False,
             cuda=_UNAVAILABLE,
         )
+
+
+def _of_view(view: CudaView, probe: Probe) -> Iterator[Diagnosis]:
+    """Yield where what a program sees is not what NVML reports."""
+    if view.error:
+        problem = Message(
+            "{call} of {library} fails with error {error}", call=view.call, library=LIBRARY, error=view.error
+        )
+        yield Diagnosis(problem, _CUDA_REMEDIES.get(view.error, _KERNEL_LOG), cuda=view.error)
+        return
+    if view.cuda and probe.cuda and view.cuda != probe.cuda:
+        problem = Message(
+            "{library} has CUDA {view}, the driver CUDA {driver}: it is of a compatibility package or of "
+            "another driver",
+            library=LIBRARY,
+            view=view.cuda,
+            driver=probe.cuda,
+        )
+        yield Diagnosis(problem, Message("check LD_LIBRARY_PATH and `ldconfig -p`"), broken=False)
+    if view.devices is not None and not view.devices:
+        yield Diagnosis(_NONE_SEEN, Message("check CUDA_VISIBLE_DEVICES, and MIG instances"), cuda=_NO_DEVICE)
 
 
 def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:

@@ -22,6 +22,7 @@ from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_to
 # The kernel's driver as every container sees it. NVIDIA's container runtime may mount a copy of
 # /proc/driver/nvidia from when the container started.
 KERNEL_MODULE: Final = Path("/sys/module/nvidia")
+NOUVEAU: Final = Path("/sys/module/nouveau")  # the kernel's own driver, which keeps GPUs from NVIDIA's
 # Pipe directories of MPS control daemons: the default
 # (https://docs.nvidia.com/deploy/mps/appendix-environment-variables.html, CUDA_MPS_PIPE_DIRECTORY), and under
 # the root of NVIDIA's device plugin, where each resource has a folder: nvidia.com/gpu/pipe.

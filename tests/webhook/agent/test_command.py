@@ -15,10 +15,12 @@ import pytest
 import yaml
 from click.testing import Result
 
+from rules.cuda.versions import CudaVersion
 from tests.support.command import gpugate
 from tests.support.nvml import ERRORS, Answer, failing, library, recorded, well
 from tests.support.paths import ROOT
 from tests.support.release import RELEASE
+from webhook.agent.cuda_view import CudaView
 from webhook.agent.labels import LABELS, is_own
 from webhook.cli.commands.node import command
 from webhook.cluster.client import ClusterApi
@@ -31,8 +33,9 @@ def node(*arguments: str) -> Result:
 
 @pytest.fixture(autouse=True)
 def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give the kernel a driver, whatever this machine has."""
+    """Give the kernel a driver, and programs no libcuda, whatever this machine has."""
     monkeypatch.setattr("webhook.cli.commands.node.kernel_module", lambda: "535.129.03")
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: None)
 
 
 def test_a_dry_run_prints_the_labels_without_a_cluster() -> None:
@@ -328,3 +331,39 @@ def test_the_page_lists_every_label_that_is_set() -> None:
     rows = dict(re.findall(r"^\| `([^`]+)` \| (.+) \|$", page, re.MULTILINE))
 
     assert LABELS == {key: what for key, what in rows.items() if is_own(key.replace("*", "1g.5gb"))}
+
+
+def test_check_shows_what_a_program_sees_and_the_container_toolkit(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The first by libcuda beside NVML; what is not here is said to be unknown."""
+    with library("t4"):
+        without = node("check", "--host-root", str(tmp_path))
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: CudaView(0, "", CudaVersion(12, 2), 1))
+    config = tmp_path / "etc/nvidia-container-runtime/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[nvidia-container-runtime]\nmode = "cdi"\n', "utf-8")
+    with library({**recorded("t4"), "cuda": 12020}):
+        shown = node("check", "--host-root", str(tmp_path))
+        document = json.loads(node("check", "--host-root", str(tmp_path), "-o", "json").stdout)
+
+    assert "libcuda      libcuda.so.1 was not found here: what a program sees is unknown" in without.stdout
+    assert "toolkit      unknown: its configuration was not found" in without.stdout
+    assert "libcuda      a program sees CUDA 12.2 and 1 GPUs\n" in shown.stdout
+    assert "toolkit      mode cdi, version -\n" in shown.stdout
+    assert {"error": 0, "cuda": "12.2", "devices": 1} == document["libcuda"]
+    assert {"mode": "cdi", "version": None} == document["containerToolkit"]
+    assert (0, 0) == (without.exit_code, shown.exit_code)
+
+
+def test_check_exits_with_1_if_programs_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Although NVML reports the GPUs."""
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: CudaView(802, "cuInit"))
+    with library("t4"):
+        result = node("check")
+
+    assert "libcuda      cuInit fails with error 802\n" in result.stdout
+    assert result.stderr.startswith(
+        "error: cuInit of libcuda.so.1 fails with error 802 (cudaErrorSystemNotReady (802)); start the Fabric"
+    )
+    assert 1 == result.exit_code

@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rules import Language
+from rules.text.i18n import Message
 from webhook.agent.container_toolkit import HOST_ROOT
+from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda
 from webhook.agent.diagnosis import Diagnosis, diagnose, explain
 from webhook.agent.labels import (
     NO_METADATA,
@@ -26,7 +28,7 @@ from webhook.agent.labels import (
     mps_capable,
     topology_of,
 )
-from webhook.agent.nvml_probe import MPS_DIRECTORIES, Failure, Gpu, Probe, kernel_module, probe
+from webhook.agent.nvml_probe import MPS_DIRECTORIES, NOUVEAU, Failure, Gpu, Probe, kernel_module, probe
 from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.options import (
@@ -48,11 +50,16 @@ from webhook.cli.terminal.console import (
 )
 from webhook.cli.terminal.vocabulary import (
     DATA_TYPES,
+    LIBCUDA,
+    LIBCUDA_FAILS,
+    LIBCUDA_MISSING,
     MPS_DAEMON,
     MPS_FIT,
     NODE_VERSIONS,
     NOT_COMPARED,
     RANGE,
+    TOOLKIT,
+    TOOLKIT_UNKNOWN,
     TOPOLOGIES,
     TOPOLOGY,
 )
@@ -70,9 +77,13 @@ _NAME_WIDTH: Final = 13
 
 
 def report_of(
-    result: Probe | Failure, module: str | None, problems: tuple[Diagnosis, ...], language: Language
+    result: Probe | Failure,
+    module: str | None,
+    view: CudaView | None,
+    problems: tuple[Diagnosis, ...],
+    language: Language,
 ) -> dict[str, Any]:
-    """Return the report of a node as JSON."""
+    """Return the report of a node as JSON. module: of the kernel; view: what a program sees."""
     known = result if isinstance(result, Probe) else Probe(None, None, ())
     capabilities = capabilities_of(known)
     published = metadata_of(result) if isinstance(result, Probe) else NO_METADATA
@@ -87,6 +98,12 @@ def report_of(
         "dataTypes": data_types(capabilities),
         "topology": topology_of(known),
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
+        "libcuda": None
+        if view is None
+        else {"error": view.error, "cuda": view.cuda and str(view.cuda), "devices": view.devices},
+        "containerToolkit": {"mode": known.toolkit.mode.value, "version": known.toolkit.version or None}
+        if known.toolkit
+        else None,
         "labels": published.labels,
         "problems": [
             {
@@ -112,8 +129,8 @@ def _runtime(runtime: Runtime, language: Language) -> dict[str, Any]:
     }
 
 
-def show_probe(result: Probe, language: Language) -> None:
-    """Print the report of a node as text."""
+def show_probe(result: Probe, view: CudaView | None, language: Language) -> None:
+    """Print the report of a node as text. view: what a program sees."""
     capabilities = capabilities_of(result)
     versions = NODE_VERSIONS.in_language(language)
     click.echo(versions.format(driver=capabilities.driver or UNKNOWN, cuda=result.cuda or UNKNOWN))
@@ -129,6 +146,19 @@ def show_probe(result: Probe, language: Language) -> None:
     topology = TOPOLOGIES[topology_of(result)].in_language(language)
     click.echo(f"{padded(TOPOLOGY.in_language(language), _NAME_WIDTH)}{topology}")
     click.echo(f"{padded('MPS', _NAME_WIDTH)}{fit}")
+    toolkit = TOOLKIT_UNKNOWN
+    if result.toolkit:
+        toolkit = TOOLKIT.having(mode=result.toolkit.mode.value, version=result.toolkit.version or UNKNOWN)
+    click.echo(f"{padded('toolkit', _NAME_WIDTH)}{toolkit.in_language(language)}")
+    click.echo(f"{padded('libcuda', _NAME_WIDTH)}{_seen(view).in_language(language)}")
+
+
+def _seen(view: CudaView | None) -> Message:
+    if view is None:
+        return LIBCUDA_MISSING.having(library=LIBRARY)
+    if view.error:
+        return LIBCUDA_FAILS.having(call=view.call, error=view.error)
+    return LIBCUDA.having(cuda=view.cuda, devices=view.devices)
 
 
 def _row(index: int, gpu: Gpu) -> dict[str, str]:
@@ -332,11 +362,12 @@ def check(output: str, node: _Node) -> None:
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
     result, module, language = node.probe(), kernel_module(), node.language
-    problems = diagnose(result, module, _labels(node))
+    view = see_cuda() if isinstance(result, Probe) else None
+    problems = diagnose(result, module, _labels(node), view, nouveau=NOUVEAU.is_dir())
     if output == "json":
-        print_json(report_of(result, module, problems, language))
+        print_json(report_of(result, module, view, problems, language))
     elif isinstance(result, Probe):
-        show_probe(result, language)
+        show_probe(result, view, language)
     for problem in problems if output == "text" else ():
         (print_error if problem.broken else print_warning)(problem.line(language), language)
     sys.exit(_BROKEN if any(problem.broken for problem in problems) else 0)

@@ -304,6 +304,11 @@ MPS_FIT: Final = {
     None: Message("-"),
 }
 MPS_DAEMON: Final = Message("; its daemon runs at {directories}")
+TOOLKIT: Final = Message("mode {mode}, version {version}")
+TOOLKIT_UNKNOWN: Final = Message("unknown: its configuration was not found, or another toolkit may be used")
+LIBCUDA: Final = Message("a program sees CUDA {cuda} and {devices} GPUs")
+LIBCUDA_FAILS: Final = Message("{call} fails with error {error}")
+LIBCUDA_MISSING: Final = Message("{library} was not found here: what a program sees is unknown")
 NOT_COMPARED: Final = Message("labels are not compared: {why}")
 
 # `image inspect`.
