@@ -261,13 +261,25 @@ class Pipeline:
             changed = False
             rules = self._resource_rules(container)
             for rule in rules:
-                if done := resource_stage.complete(rule, container):
+                if done := resource_stage.complete(rule, container, self._default(rule, container)):
                     self._record.defaults.append((rule, (container,), done, self._edits()))
                     changed = True
                 if rule.runtime_class and resource_stage.requests(rule, container):
                     self._set_runtime_class(rule, container)
             if not changed:  # a default may make another group apply, by a glob
                 return rules
+
+    def _default(self, rule: ResourceRule, container: Container) -> str:
+        """Return the default of a rule for a container; empty, with a notice, if its condition fails."""
+        if rule.default_when is None or container.request(rule.key) is not None:
+            return rule.default
+        inputs = ContainerInputs(container, self._pod, self._request.namespace)
+        try:
+            return rule.default if rule.default_when(inputs) else ""
+        except ExpressionError as error:
+            words, finding = messages.NOTHING_INJECTED, messages.evaluation_error
+            self._record.findings.append(finding(words, rule.name, container, error=str(error)))
+            return ""
 
     def _resource_rules(self, container: Container) -> Sequence[ResourceRule]:
         rules, matches = self._policy.plan_for(container.names).resources, self._record.matches

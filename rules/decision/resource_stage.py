@@ -41,16 +41,15 @@ API_SERVER: Final = "api-server"
 Offered = Callable[[], Collection[str]]
 
 
-def complete(rule: ResourceRule, container: Container) -> list[Change]:
-    """Set what the rule says for a container that uses its group; return what.
+def complete(rule: ResourceRule, container: Container, default: str) -> list[Change]:
+    """Set what the rule says for a container that uses its group; return what. default: empty for none.
 
     The API server copies a limit into an absent request, so an existing request is left alone unless it must
     follow the limit. The default is for a container without limit and request of the resource.
     """
     done: list[Change] = []
-    has_default = rule.default and rule.limits is not LimitsPolicy.DISABLED
-    if has_default and container.request(rule.key) is None:
-        container.set_resource(LIMITS, rule.key, rule.default)
+    if default and rule.limits is not LimitsPolicy.DISABLED and container.request(rule.key) is None:
+        container.set_resource(LIMITS, rule.key, default)
         done.append((container, f"{LIMITS} {rule.key}"))
     for key in _keys(rule, container):
         limit, request = container.limits.get(key), container.requests.get(key)
@@ -58,7 +57,7 @@ def complete(rule: ResourceRule, container: Container) -> list[Change]:
         if rule.requests is RequestsPolicy.FROM_LIMITS and limit is not None:
             value = limit
         elif rule.requests is RequestsPolicy.REQUIRED and request is None:
-            value = limit if limit is not None else rule.default or None
+            value = limit if limit is not None else default or None
         if value is not None and not _same(value, request):
             container.set_resource(REQUESTS, key, value)
             done.append((container, f"{REQUESTS} {key}"))

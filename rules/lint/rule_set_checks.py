@@ -179,7 +179,9 @@ def _self_excluding(members: list[ResourceRule]) -> Iterator[LintWarning]:
 def _is_in_every_container(rule: ResourceRule) -> bool:
     """Return whether every admitted container that uses the rule's group has the rule's resource."""
     required = rule.limits is LimitsPolicy.REQUIRED or rule.requests is RequestsPolicy.REQUIRED
-    return required or (bool(rule.default) and rule.limits is not LimitsPolicy.DISABLED)
+    return required or (
+        bool(rule.default) and not rule.default_when and rule.limits is not LimitsPolicy.DISABLED
+    )
 
 
 def _untested_keys(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:

@@ -110,7 +110,8 @@ class ResourceRule(RuleMeta):
 
     key: the resource's name, or a glob for resources whose names carry a profile; key_pattern: the glob
     compiled, None for a name. default: the quantity as written, or empty. excludes: names and globs of
-    resources that must not be used together with key in a container.
+    resources that must not be used together with key in a container. default_when: the condition of the
+    default; None: always.
     """
 
     key: str
@@ -127,6 +128,7 @@ class ResourceRule(RuleMeta):
     runtime_class: str
     action: Action
     new_nodes: NewNodes = NewNodes.AUTO
+    default_when: Expression | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import Field, ValidationError
 
-from rules.cel.variables import VALIDATION_VARIABLES, described
+from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES, described
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.match import ResourceIndex
 from rules.model.rule import (
@@ -25,6 +25,7 @@ from rules.schema.field_types import (
     ACTIONS,
     MAX_EXPRESSIONS,
     WORD,
+    Condition,
     EnforcementAction,
     ObjectName,
     ResourcePattern,
@@ -89,6 +90,12 @@ class ResourceRuleData(RuleDocument):
         "",
         alias="defaultValue",
         description="the quantity to set if the limit or request is absent; empty: none",
+    )
+    default_when: Condition | None = Field(
+        None,
+        alias="defaultWhen",
+        description=f"CEL over {described(CONDITION_VARIABLES)}; `defaultValue` is set only if it is "
+        "true, and not if it cannot be evaluated",
     )
     description_zh: str = Field(
         "", alias="descriptionZh", description="description of the resource in messages, in Chinese"
@@ -183,6 +190,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         unit=_unit(read),
         runtime_class=read.runtime_class_name,
         action=read.enforcement_action,
+        default_when=read.default_when,
         description=Text(read.description_en, zh=read.description_zh),
         enabled=builder.enabled,
         location=builder.location,

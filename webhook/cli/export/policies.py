@@ -155,6 +155,8 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
 def _omitted(rule: ResourceRule) -> Iterator[Message]:
     if name := rule.runtime_class:
         yield Message("runtimeClassName {name} is not set", name=name)
+    if rule.default and rule.default_when:
+        yield Message("defaultValue {value} is not set, because it has a condition", value=rule.default)
     if rule.requests is RequestsPolicy.FROM_LIMITS:
         yield _NOT_CORRECTED
     if rule.failure_policy is FailurePolicy.IGNORE and rule.validations:
@@ -307,8 +309,8 @@ def _bind(expression: Expression, value: str) -> str:
 
 def _patches(rule: ResourceRule, rules: Sequence[ResourceRule]) -> Iterator[str]:
     """Yield the patches that set the default of a rule."""
-    if rule.key_pattern:
-        return  # a default needs a name, not a pattern
+    if rule.key_pattern or rule.default_when:
+        return  # a default needs a name, not a pattern; its condition is listed as not exported
     key, default = _quoted(rule.key), _quoted(rule.default)
     absent = f"!({key} in {_LIMITS}) && !({key} in {_REQUESTS})"
     if rule.default and rule.limits is not LimitsPolicy.DISABLED:
