@@ -65,6 +65,16 @@ _MIN_SIMILARITY: Final = 0.85
 _MOST_COMPARED: Final = 100
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
+_UNUSED_KEYS: Final = {
+    "relatedResources": Message(
+        "has no effect: to require that resources go together, "
+        "write a validation, such as \"'KEY' in limits\""
+    ),
+    "ignoreNodeCheck": Message(
+        "has no effect: to compare no nodes, disable the compatibility rule by its label"
+    ),
+    "groupI18n": Message("has no effect: messages name the group by the label"),
+}
 _TRUE_OR_FALSE: Final = Message('the label to be "true" or "false" in quotes')
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")
 # Keys of a ConfigMap and of its metadata.
@@ -163,6 +173,7 @@ class _Loader:
             self._read_labels(builder, labels, legacy, in_labels)
             rule = build_resource_rule(builder, data)
             self._check_name(builder, rule)
+            self._check_unused(builder, data)
         elif kind in KINDS:
             builder.enabled = _enabled(builder, labels, (*in_labels, ENABLED_LABEL))
             if kind == FACTS_TYPE:
@@ -253,6 +264,14 @@ class _Loader:
                 )
                 self._warn(builder, (*path, newer), message, Code.MIXED_LABELS)
         spelling = next(prefix for prefix in LABEL_PREFIXES if f"{prefix}type" in labels)
+        others = [name for name in _LEGACY_LABELS if name in legacy and spelling + name not in labels]
+        if others:
+            message = Message(
+                "the labels of a rule have one prefix: write {label}, like {spelling}type",
+                label=spelling + others[0],
+                spelling=spelling,
+            )
+            self._warn(builder, path, message, Code.MIXED_LABELS)
         own = {f"{spelling}enabled": legacy["enabled"]} if "enabled" in legacy else labels
         builder.enabled = _enabled(builder, own, (*path, f"{spelling}enabled"))
         group = legacy.get("group")
@@ -313,6 +332,28 @@ class _Loader:
                     name=builder.name,
                 )
                 self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
+            elif key_name and builder.name == f"{_NAME_PREFIX}{key_name}":
+                message = Message(
+                    "expected a word of your own before the key, as in {prefix}WORD-{key_name}",
+                    prefix=_NAME_PREFIX,
+                    key_name=key_name,
+                )
+                self._warn(builder, (*builder.path, "metadata", "name"), message, Code.ODD_NAME)
+
+    def _check_unused(self, builder: RuleBuilder, data: Any) -> None:
+        """Warn of keys that other systems read and gpugate does not."""
+        values = data if isinstance(data, dict) else {}
+        for key, message in _UNUSED_KEYS.items():
+            if values.get(key):
+                self._warn(builder, (*builder.path, "data", key), message, Code.NO_EFFECT)
+        group = values.get("group")
+        if group and builder.group and group != builder.group:
+            message = Message(
+                "{group!r} has no effect: the group is {label!r}, by the label",
+                group=group,
+                label=builder.group,
+            )
+            self._warn(builder, (*builder.path, "data", "group"), message, Code.NO_EFFECT)
 
     def _warn(self, builder: RuleBuilder, path: Path, message: Message, code: Code) -> None:
         self.warnings.append(RuleError(builder.document.locate(path), path, message, builder.name, code))

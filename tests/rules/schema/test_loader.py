@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rules.decision.policy import compile_policy
 from rules.model.rule import Action, EnvFromResource, InjectionAction, LimitsPolicy, RequestsPolicy
 from rules.schema.loader import load_rules
 from rules.text.i18n import Text
@@ -118,7 +119,10 @@ data:
     (rule,) = read.rules.resources
     (validation,) = rule.validations
 
-    assert ((), ()) == (read.errors, read.warnings)
+    assert () == read.errors
+    assert {"relatedResources", "ignoreNodeCheck", "groupI18n"} == {
+        warning.path.rpartition(".")[2] for warning in read.warnings
+    }
     assert (
         "cf-crl-gpu-manager-vcuda-core",
         "tencent.com/vcuda-core",
@@ -366,6 +370,72 @@ def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
             " got 'cf-crl-team-devices'"
         )
     ] == [str(warning) for warning in read.warnings]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "warning"),
+    [
+        (
+            "name: cf-crl-team-device",
+            "name: cf-crl-device",
+            "metadata.name: expected a word of your own before the key, as in cf-crl-WORD-device",
+        ),
+        (
+            "features.cpaas.io/group",
+            "features.alauda.io/group",
+            (
+                "metadata.labels: the labels of a rule have one prefix: write features.cpaas.io/group, like "
+                "features.cpaas.io/type"
+            ),
+        ),
+        (
+            "  key: vendor.com/device",
+            "  key: vendor.com/device\n  group: other",
+            "data.group: 'other' has no effect: the group is 'team', by the label",
+        ),
+        (
+            "  key: vendor.com/device",
+            "  key: vendor.com/device\n  relatedResources: vendor.com/memory",
+            (
+                "data.relatedResources: has no effect: to require that resources go together, write a "
+                "validation, such as \"'KEY' in limits\""
+            ),
+        ),
+        (
+            "  key: vendor.com/device",
+            '  key: vendor.com/device\n  ignoreNodeCheck: "true"',
+            (
+                "data.ignoreNodeCheck: has no effect: to compare no nodes, disable the compatibility rule "
+                "by its label"
+            ),
+        ),
+        (
+            "  key: vendor.com/device",
+            "  key: vendor.com/device\n  groupI18n: '{}'",
+            "data.groupI18n: has no effect: messages name the group by the label",
+        ),
+    ],
+)
+def test_a_key_name_or_label_that_other_systems_read_otherwise_is_a_warning(
+    old: str, new: str, warning: str
+) -> None:
+    """The rule is loaded, because clusters have such rules."""
+    read = loaded(_changed(RESOURCE, old, new))
+
+    assert 1 == len(list(read.rules))
+    assert [warning] == [str(one).partition(": ")[2] for one in read.warnings]
+
+
+def test_resources_go_together_by_a_validation() -> None:
+    """What a warning about relatedResources advises."""
+    validation = "\n  validations: |\n    - expression: \"'vendor.com/memory' in limits\""
+    read = loaded(_changed(RESOURCE, "  key: vendor.com/device", f"  key: vendor.com/device{validation}"))
+    rules = compile_policy(read.rules)
+    alone, both = ({"vendor.com/device": 1}, {"vendor.com/device": 1, "vendor.com/memory": 1})
+
+    assert [False, True] == [
+        decision(rules, pod(container(limits=limits))).allowed for limits in (alone, both)
+    ]
 
 
 @pytest.mark.parametrize(
