@@ -28,6 +28,7 @@ MOST_READ: Final = 10_000
 _LONGEST: Final = 80
 PREFIX: Final = "gpugate.dev/"
 INJECTED: Final = "injected"  # written by gpugate itself
+FRAMEWORK: Final = "framework"  # of the pod's programs, for conditions of rules
 _READ: Final = tuple(name.removeprefix(PREFIX) for name in ANNOTATIONS)
 _CORE: Final = '""'  # the core API group in YAML
 _QUANTITIES: Final = ("limits", "requests")
@@ -82,7 +83,7 @@ def _of_annotation(name: str, containers: Collection[str], comparisons: Comparis
     """Return what is wrong with an annotation. containers: the names of those of the pod."""
     known, dot, container = name.removeprefix(PREFIX).partition(".")
     shown = _short(name)
-    if known == INJECTED:
+    if known == INJECTED or name == PREFIX + FRAMEWORK:
         return None
     if known in _READ:
         if dot and container not in containers:

@@ -147,7 +147,14 @@ def test_an_annotation_that_nothing_reads_is_not_checked(name: str, reason: str)
 
 
 @pytest.mark.parametrize(
-    "name", ["gpugate.dev/cuda-version", "gpugate.dev/cuda-version.main", "gpugate.dev/injected", "team/cuda"]
+    "name",
+    [
+        "gpugate.dev/cuda-version",
+        "gpugate.dev/cuda-version.main",
+        "gpugate.dev/framework",
+        "gpugate.dev/injected",
+        "team/cuda",
+    ],
 )
 def test_an_annotation_that_is_read_is_checked(name: str) -> None:
     """Those of others are theirs."""
