@@ -238,11 +238,7 @@ class _ContainerCheck:
         return Finding(self._rule.name, action, path, basis=Basis.POLICY, container=self._container.path)
 
     def _value(self, field: str, key: str, quantity: object) -> None:
-        """Check a quantity that is set. A rule with a glob leaves one alone that its own rule denies."""
-        if self._rule.key_pattern and any(finding.action is Action.DENY for finding in self.findings):
-            path = field_path(self._container.resource_path(field, key))
-            if any(finding.action is Action.DENY and finding.path == path for finding in self.findings):
-                return
+        """Check a quantity that is set."""
         try:
             value = parse_quantity(quantity)
         except QuantityError:

@@ -39,17 +39,21 @@ class GpuSettingsCheck(Check):
     ) -> Iterable[CheckResult]:
         """Return a result for each setting that contradicts the request. Linear in variables and mounts."""
         if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
-            return
-        known = _known()
+            return ()
+        known, raw = _known(), container.raw
+        if not ("securityContext" in raw or "volumeMounts" in raw or known.concerns(container.variables)):
+            return ()
         if gpu_resources(container.names).vendors != {known.vendor}:
-            return
+            return ()
         level = capped(policy.checks.gpu_settings, certain=False)
         settings = _Settings(known, container, pod, Literals(container.variables))
         findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
         if not policy.virtual and not known.is_share(container.names):
             findings += _of_whole_gpus(settings)
-        for reason, remedy, path in findings:
-            yield CheckResult(level, reason, remedy, setting=SETTING, path=path)
+        return [
+            CheckResult(level, reason, remedy, setting=SETTING, path=path)
+            for reason, remedy, path in findings
+        ]
 
 
 class _Known(NamedTuple):
@@ -65,6 +69,15 @@ class _Known(NamedTuple):
     mps_program: str
     mps_pipe: str
     driver_paths: tuple[re.Pattern[str], ...]
+
+    def concerns(self, variables: Mapping[str, object]) -> bool:
+        """Return whether one of the variables may contradict the request."""
+        return (
+            self.runtime_devices in variables
+            or self.capabilities in variables
+            or self.cuda_devices in variables
+            or self.mps_variables in "".join(variables)
+        )
 
     def is_share(self, names: Iterable[str]) -> bool:
         """Return whether a resource among the names is a share of a GPU."""
