@@ -67,11 +67,11 @@ _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _UNUSED_KEYS: Final = {
     "relatedResources": Message(
-        "has no effect: to require that resources go together, "
+        "remove it, it has no effect: to require that resources go together, "
         "write a validation, such as \"'KEY' in limits\""
     ),
     "ignoreNodeCheck": Message(
-        "has no effect: to compare no nodes, disable the compatibility rule by its label"
+        "remove it, it has no effect: to compare no nodes, disable the compatibility rule by its label"
     ),
     "groupI18n": Message("has no effect: messages name the group by the label"),
 }

@@ -397,16 +397,16 @@ def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
             "  key: vendor.com/device",
             "  key: vendor.com/device\n  relatedResources: vendor.com/memory",
             (
-                "data.relatedResources: has no effect: to require that resources go together, write a "
-                "validation, such as \"'KEY' in limits\""
+                "data.relatedResources: remove it, it has no effect: to require that resources go "
+                "together, write a validation, such as \"'KEY' in limits\""
             ),
         ),
         (
             "  key: vendor.com/device",
             '  key: vendor.com/device\n  ignoreNodeCheck: "true"',
             (
-                "data.ignoreNodeCheck: has no effect: to compare no nodes, disable the compatibility rule "
-                "by its label"
+                "data.ignoreNodeCheck: remove it, it has no effect: to compare no nodes, disable the "
+                "compatibility rule by its label"
             ),
         ),
         (
