@@ -67,13 +67,13 @@ _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _UNUSED_KEYS: Final = {
     "relatedResources": Message(
-        "remove it, it has no effect: to require that resources go together, "
+        "gpugate does not read it: to require that resources go together, "
         "write a validation, such as \"'KEY' in limits\""
     ),
     "ignoreNodeCheck": Message(
-        "remove it, it has no effect: to compare no nodes, disable the compatibility rule by its label"
+        "gpugate does not read it: to compare no nodes, disable the compatibility rule by its label"
     ),
-    "groupI18n": Message("has no effect: messages name the group by the label"),
+    "groupI18n": Message("gpugate does not read it: messages name the group by the label"),
 }
 _TRUE_OR_FALSE: Final = Message('the label to be "true" or "false" in quotes')
 _SPECIAL: Final = re.compile(r"[^a-z0-9]+")

@@ -83,10 +83,13 @@ class Diagnosis:
         )
 
 
+_START_FABRIC_MANAGER: Final = Message("start the Fabric Manager of the driver's version, and check its log")
+_CHECK_DEVICES: Final = Message("check CUDA_VISIBLE_DEVICES, and MIG instances")
 _NONE_SEEN: Final = Message("programs see none of the GPUs")
 # By error of the driver's API.
 _CUDA_REMEDIES: Final[Mapping[int, Message]] = {
-    _NOT_READY: Message("start the Fabric Manager of the driver's version, and check its log"),
+    _NO_DEVICE: _CHECK_DEVICES,
+    _NOT_READY: _START_FABRIC_MANAGER,
     _DRIVER_MISMATCH: Message("reboot the node, or drain it and reload the modules"),
 }
 # By error of any call: the problem, the remedy, and the CUDA error of programs.
@@ -224,7 +227,7 @@ def _without_gpu(probe: Probe, labels: Mapping[str, str]) -> Diagnosis:
 
 
 def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
-    fabric = Message("start the Fabric Manager of the driver's version, and check its log")
+    fabric = _START_FABRIC_MANAGER
     reset = "`nvidia-smi -c DEFAULT`"
     if gpu.fabric_error:
         problem = Message("{name} could not join the NVLink fabric", name=name)
@@ -276,7 +279,7 @@ def _of_view(view: CudaView, probe: Probe) -> Iterator[Diagnosis]:
         )
         yield Diagnosis(problem, Message("check LD_LIBRARY_PATH and `ldconfig -p`"), broken=False)
     if view.devices is not None and not view.devices:
-        yield Diagnosis(_NONE_SEEN, Message("check CUDA_VISIBLE_DEVICES, and MIG instances"), cuda=_NO_DEVICE)
+        yield Diagnosis(_NONE_SEEN, _CHECK_DEVICES, cuda=_NO_DEVICE)
 
 
 def _of_labels(labels: Mapping[str, str], probe: Probe) -> Iterator[Diagnosis]:

@@ -397,7 +397,7 @@ def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
             "  key: vendor.com/device",
             "  key: vendor.com/device\n  relatedResources: vendor.com/memory",
             (
-                "data.relatedResources: remove it, it has no effect: to require that resources go "
+                "data.relatedResources: gpugate does not read it: to require that resources go "
                 "together, write a validation, such as \"'KEY' in limits\""
             ),
         ),
@@ -405,14 +405,14 @@ def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
             "  key: vendor.com/device",
             '  key: vendor.com/device\n  ignoreNodeCheck: "true"',
             (
-                "data.ignoreNodeCheck: remove it, it has no effect: to compare no nodes, disable the "
+                "data.ignoreNodeCheck: gpugate does not read it: to compare no nodes, disable the "
                 "compatibility rule by its label"
             ),
         ),
         (
             "  key: vendor.com/device",
             "  key: vendor.com/device\n  groupI18n: '{}'",
-            "data.groupI18n: has no effect: messages name the group by the label",
+            "data.groupI18n: gpugate does not read it: messages name the group by the label",
         ),
     ],
 )

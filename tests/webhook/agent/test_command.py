@@ -349,7 +349,7 @@ def test_check_shows_what_a_program_sees_and_the_container_toolkit(
 
     assert "libcuda      libcuda.so.1 was not found here: what a program sees is unknown" in without.stdout
     assert "toolkit      unknown: its configuration was not found" in without.stdout
-    assert "libcuda      a program sees CUDA 12.2 and 1 GPUs\n" in shown.stdout
+    assert "libcuda      a program sees CUDA 12.2; devices: 1\n" in shown.stdout
     assert "toolkit      mode cdi, version -\n" in shown.stdout
     assert {"error": 0, "cuda": "12.2", "devices": 1} == document["libcuda"]
     assert {"mode": "cdi", "version": None} == document["containerToolkit"]
