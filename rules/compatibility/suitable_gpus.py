@@ -21,17 +21,20 @@ from rules.cuda.tables import (
     newest_release,
 )
 from rules.cuda.versions import ComputeCapability
+from rules.kube.pod import Container
 from rules.model.check_result import Level, level_of
+from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Joined, Message
 
-_NEEDS: Final = Message("container {container!r} needs {needs}: {gpus}")
+_NEEDS: Final = Message("container {container!r} needs {needs}")
+_NEEDS_GPUS: Final = Message("container {container!r} needs {needs}: {gpus}")
 _UNKNOWN: Final = Message(
     "what container {container!r} needs of driver and GPU is unknown; "
     "set annotation gpugate.dev/cuda-version, or use an ImageCatalog"
 )
 _NO_CUDA: Final = Message("container {container!r} needs no CUDA")
-_CUDA: Final = Message("CUDA {version} (drivers from {branch} on)")
+_CUDA: Final = Message("CUDA {version} (drivers from {branch} on have it)")
 _CUDA_ALONE: Final = Message("CUDA {version}")
 _COMPUTE: Final = Message("compute capability {minimum}")
 _MEMORY: Final = Message("{amount} of GPU memory")
@@ -55,9 +58,12 @@ class _Gpu(NamedTuple):
     memory_mib: int | None  # by the data sheet
 
 
-def needs_of(container: str, required: RuleRequirement, facts: Facts) -> Message:
-    """Return what a container needs of driver and GPU, and which GPUs have it. container: its name."""
-    requirements = required.requirements
+def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> Message:
+    """Return what a container needs of driver and GPU, and which GPUs have it.
+
+    No GPUs for a container that requests MIG devices, of which each GPU has others, or none.
+    """
+    requirements, name = required.requirements, container.name
     needs: list[Message] = []
     if cuda := requirements.cuda:
         branch = first_branch_with(facts, cuda.version)
@@ -70,8 +76,10 @@ def needs_of(container: str, required: RuleRequirement, facts: Facts) -> Message
     if requirements.memory:
         needs.append(_MEMORY.having(amount=shown(requirements.memory.mib)))
     if not needs:
-        return (_NO_CUDA if requirements.no_cuda else _UNKNOWN).having(container=container)
-    return _NEEDS.having(container=container, needs=Joined(", ", needs), gpus=gpus_for(required, facts))
+        return (_NO_CUDA if requirements.no_cuda else _UNKNOWN).having(container=name)
+    if gpu_resources(container.names).slices:
+        return _NEEDS.having(container=name, needs=Joined(", ", needs))
+    return _NEEDS_GPUS.having(container=name, needs=Joined(", ", needs), gpus=gpus_for(required, facts))
 
 
 @lru_cache(maxsize=256)

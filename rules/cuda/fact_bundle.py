@@ -23,8 +23,8 @@ from rules.text.regex import most_steps
 
 # It goes up when an older gpugate cannot read a bundle: with a new table, or a new key of rows.
 SCHEMA: Final = 1
-# Bytes of a bundle, unpacked: who may write a rule can make a gate read so many, in half a second; in some
-# seconds if all are regular expressions. The tables of this release are 0.28 MB.
+# Bytes of a bundle, unpacked: who may write a rule can make a gate read so many, in half a second. The tables
+# of this release are 0.28 MB.
 MAX_BYTES: Final = 2 * 2**20
 _DATE: Final = re.compile(r"20\d\d-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])", re.ASCII)
 # Tables whose keys are names; the keys of any other table are sections, which code reads.

@@ -23,4 +23,4 @@ class Needs(Observer):
         by_container = dict(reversed(record.requirements))
         for container in record.pod.users:
             if required := by_container.get(container):
-                self.notes[needs_of(container.name, required, self._facts)] = None
+                self.notes[needs_of(container, required, self._facts)] = None

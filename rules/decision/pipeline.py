@@ -343,7 +343,7 @@ class Pipeline:
         policy = self._policy
         inventory = self._inventory
         compared = [pair for pair in required if pair[1].rule.sharing.cuda]
-        if compared and not (inventory.everything or inventory.node_pools.pools or policy.prospects):
+        if compared and inventory.is_empty and not policy.prospects:
             self._not_checked.append(NotChecked(field_path(self._pod.path), NO_NODES))
         elif unknown := [container for container, need in compared if need.requirements.cuda_unknown]:
             self._not_checked += [

@@ -286,8 +286,7 @@ class _ContainerCheck:
         value = self._inputs["container.env"].get(name) if name else None
         if value is None:
             return False
-        at = next(at for at, entry in enumerate(container.env) if entry is container.variables[name])
-        path = field_path((*container.path, "env", at, "value"))
+        path = field_path((*container.variable_path(name), "value"))
         facts = {"variable": name, "actual": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name}
         fix = messages.OWN_FIX if own_fix else None

@@ -32,6 +32,7 @@ from rules.model.finding import Finding
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet, settings_of
 from rules.nodes.container_runtime import RuntimeMode
+from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.inventory import Inventory
 from rules.text.glob import glob_text
 from rules.text.i18n import Message
@@ -273,7 +274,9 @@ class _Trace:
         ]
         return replace(
             evaluation,
-            requirements=tuple(line for requirement in required for line in self._needs(requirement)),
+            requirements=tuple(
+                line for requirement in required for line in self._needs(requirement, container)
+            ),
             runtimes=tuple(line for requirement in required for line in self._runtimes(requirement)),
             edits=tuple(edit for edit in edits if edit.rule == name and _is_below(edit.path, container.path)),
             would=tuple(would),
@@ -281,11 +284,13 @@ class _Trace:
             findings=findings,
         )
 
-    def _needs(self, required: RuleRequirement) -> list[Message]:
+    def _needs(self, required: RuleRequirement, container: Container) -> list[Message]:
+        """Return the lines on what a container requires, without nodes also the one on GPUs that have it."""
         lines = _requirement(required.requirements)
-        known = self._inventory.everything or self._inventory.node_pools.pools
         is_known = not (required.requirements.cuda_unknown or required.requirements.no_cuda)
-        return [*lines, gpus_for(required, self._inventory.facts)] if is_known and not known else lines
+        if is_known and self._inventory.is_empty and not gpu_resources(container.names).slices:
+            lines.append(gpus_for(required, self._inventory.facts))
+        return lines
 
     def _runtimes(self, required: RuleRequirement) -> list[Message]:
         """Return each mode of the container runtime that is assumed, with its nodes."""

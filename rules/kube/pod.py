@@ -155,6 +155,11 @@ class Container:
                 self._variables = {name: entry for entry in entries if (name := _name(entry))}
         return self._variables
 
+    def variable_path(self, name: str) -> Path:
+        """Return the path of the entry of `env` that counts for a name, which is in `variables`."""
+        index = next(index for index, entry in enumerate(self.env) if entry is self.variables[name])
+        return (*self.path, "env", index)
+
     def strings(self, field: str) -> list[str]:
         """Return a list of strings of the container, such as `args`; entries of another type are omitted."""
         entries = self.raw.get(field)

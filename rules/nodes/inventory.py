@@ -283,6 +283,11 @@ class Inventory:
         return self.labels.with_key(_TAINTS)
 
     @property
+    def is_empty(self) -> bool:
+        """Whether no node is known, and no pool that nodes may be added by."""
+        return not (self.everything or self.node_pools.pools)
+
+    @property
     def autoscaled(self) -> bool:
         """Whether an autoscaler may add nodes."""
         return self.node_pools.autoscaled or self._labelled_by_autoscaler

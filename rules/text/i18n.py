@@ -52,7 +52,7 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
     def in_language(self, language: Language) -> str:
         """Return the text in a language; in English if it has no translation."""
         texts: dict[str, str] = self.__dict__
-        code: str = language._value_
+        code: str = language._value_  # as `value`, which is slow
         if (text := texts.get(code)) is None:
             text = texts[code] = self._formatted(language)
         return text

@@ -27,6 +27,8 @@ SETTING = "checks.gpuSettings"
 _LONGEST = 80  # characters of a user's text in a message
 # Devices of CUDA_VISIBLE_DEVICES that are read; no node has as many.
 _MOST_DEVICES = 64
+# Volumes of a pod that are read for each of its containers; a kubelet mounts few of a node's paths.
+_MOST_VOLUMES = 256
 
 
 class GpuSettingsCheck(Check):
@@ -98,7 +100,7 @@ _Reason = tuple[Message, Message, Path]
 
 @cache
 def _known() -> _Known:
-    table = {name: value for name, value in read_table("gpu_settings").items() if name in _Known._fields}
+    table = read_table("gpu_settings")
     globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
     return _Known(**table | globs | {"with_cuda": frozenset(table["with_cuda"])})
 
@@ -112,7 +114,7 @@ def _of_capabilities(settings: _Settings) -> Iterator[_Reason]:
             name=name,
             value=shortened(value, _LONGEST),
         )
-        yield reason, Message("add compute to {name}", name=name), _variable_path(settings.container, name)
+        yield reason, Message("add compute to {name}", name=name), settings.container.variable_path(name)
 
 
 def _of_whole_gpus(settings: _Settings) -> Iterator[_Reason]:
@@ -134,7 +136,7 @@ def _of_other_gpus(settings: _Settings) -> Iterator[_Reason]:
             name=known.runtime_devices,
         )
         remedy = Message("remove {name} from env", name=known.runtime_devices)
-        yield reason, remedy, _variable_path(container, known.runtime_devices)
+        yield reason, remedy, container.variable_path(known.runtime_devices)
     security = container.raw.get("securityContext")
     if isinstance(security, dict) and security.get("privileged") is True:
         reason = Message("a privileged container sees all GPUs of the node, whatever it requests")
@@ -178,7 +180,7 @@ def _of_cuda_devices(settings: _Settings) -> Iterator[_Reason]:
                 count=gpus.devices,
             )
             remedy = Message("remove {name} from env", name=name)
-            yield reason, remedy, _variable_path(settings.container, name)
+            yield reason, remedy, settings.container.variable_path(name)
             return
 
 
@@ -201,23 +203,16 @@ def _of_mps(settings: _Settings) -> Iterator[_Reason]:
         "the container requests no share of MPS",
         name=name,
     )
-    yield reason, Message("remove {name} from env", name=name), _variable_path(container, name)
+    yield reason, Message("remove {name} from env", name=name), container.variable_path(name)
 
 
 def _host_paths(pod: Pod) -> Mapping[str, str]:
     """Return the path of each volume that is one of the node's paths, without a slash at its end."""
     paths: dict[str, str] = {}
     volumes: Any = pod.spec.get("volumes")
-    for volume in volumes if isinstance(volumes, list) else ():
+    for volume in volumes[:_MOST_VOLUMES] if isinstance(volumes, list) else ():
         source = volume.get("hostPath") if isinstance(volume, dict) else None
         path = source.get("path") if isinstance(source, dict) else None
         if isinstance(path, str) and isinstance(name := volume.get("name"), str):
             paths[name] = path.rstrip("/")
     return paths
-
-
-def _variable_path(container: Container, name: str) -> Path:
-    """Return the path of the variable that counts for its name."""
-    entry = container.variables[name]
-    index = next(index for index, other in enumerate(container.env) if other is entry)
-    return (*container.path, "env", index)

@@ -7,18 +7,22 @@ import pytest
 from rules.compatibility.result import RuleRequirement
 from rules.compatibility.suitable_gpus import gpus_for, needs_of
 from rules.cuda.tables import BUILT_IN
-from tests.support.node_builders import shipped_rules
+from rules.kube.pod import Pod
+from tests.support.builders import container, pod
+from tests.support.node_builders import GPU, shipped_rules
 from tests.support.requirement_builders import requirements
 
 # Of whole GPUs.
 _RULE = next(rule for rule in shipped_rules().compatibility if rule.name == "compatibility-pgpu")
 
 
-def needs(image: str, *words: str, **annotations: str) -> str:
+def needs(image: str, *words: str, resource: str = GPU, **annotations: str) -> str:
     """Return the text on a container `main`; annotations: without their domain, with `_`."""
     declared = {f"gpugate.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
     required = RuleRequirement(_RULE, requirements(image, *words, annotations=declared))
-    return needs_of("main", required, BUILT_IN).en
+    document = pod(container({resource: "1"}))
+    (user,) = Pod(document, document).users
+    return needs_of(user, required, BUILT_IN).en
 
 
 @pytest.mark.parametrize(
@@ -27,19 +31,19 @@ def needs(image: str, *words: str, **annotations: str) -> str:
         (
             "vllm/vllm-openai:v0.20.0",
             (),
-            "CUDA 13.0 (drivers from 580 on), compute capability 7.5",
+            "CUDA 13.0 (drivers from 580 on have it), compute capability 7.5",
             "Turing to Rubin",
         ),
         (
             "vllm/vllm-openai:v0.8.4",
             ("--dtype=bfloat16",),
-            "CUDA 12.4 (drivers from 550 on), compute capability 8.0",
+            "CUDA 12.4 (drivers from 550 on have it), compute capability 8.0",
             "Ampere to Hopper",
         ),
         (
             "tensorflow/tensorflow:2.16.1-gpu",
             (),
-            "CUDA 12.3 (drivers from 545 on), compute capability 5.0",
+            "CUDA 12.3 (drivers from 545 on have it), compute capability 5.0",
             "Maxwell to Hopper, perhaps Kepler, Blackwell to Rubin",
         ),
     ],
@@ -78,3 +82,10 @@ def test_gpus_have_the_driver_that_is_needed_not_the_newest() -> None:
     required = RuleRequirement(_RULE, requirements("pytorch/pytorch:2.2.0-cuda11.8-cudnn8-runtime"))
 
     assert gpus_for(required, BUILT_IN).en.startswith("GPUs Maxwell to Hopper")
+
+
+def test_of_mig_devices_only_the_needs_are_said() -> None:
+    """Volta has what the container needs, but no MIG devices."""
+    text = needs("nvidia/cuda:12.4.1-base-ubuntu22.04", resource="nvidia.com/mig-1g.5gb")
+
+    assert "container 'main' needs CUDA 12.4 (drivers from 550 on have it)" == text

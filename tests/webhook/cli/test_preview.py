@@ -120,7 +120,8 @@ def test_without_nodes_the_answer_is_what_the_pod_needs_and_which_gpus_have_it(t
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}, image="vllm/vllm-openai:v0.20.0"))
     nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
     needs = (
-        "container 'main' needs CUDA 13.0 (drivers from 580 on), compute capability 7.5: GPUs Turing to Rubin"
+        "container 'main' needs CUDA 13.0 (drivers from 580 on have it), compute capability 7.5: "
+        "GPUs Turing to Rubin"
     )
 
     assert f"    note {needs}\n" in _preview("-f", path).stdout

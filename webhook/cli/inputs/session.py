@@ -360,7 +360,7 @@ class Session:
 
     def decide_with_needs(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now; without nodes it notes what containers need of them."""
-        if len(self.inventory) or self.inventory.node_pools.pools:
+        if not self.inventory.is_empty:
             return self.decide(request)
         needs = Needs(self.policy.facts)
         decision = decide(self.snapshot, request, time(), needs)

@@ -146,3 +146,12 @@ def test_mission_2_a_container_that_may_see_all_gpus_counts_from_the_first_of_th
     (finding,) = check(securityContext=PRIVILEGED, env={"CUDA_VISIBLE_DEVICES": "3"})
 
     assert "remove privileged: true, unless it needs other devices of the node" == finding.remedy.en
+
+
+@pytest.mark.parametrize(("before", "count"), [(255, 1), (256, 0)])
+def test_the_volumes_that_are_read_for_each_container_are_bounded(before: int, count: int) -> None:
+    """A pod may have thousands, and a hundred containers."""
+    volumes = [{"name": f"v{number}", "emptyDir": {}} for number in range(before)] + DRIVER["volumes"]
+    mounts = [{"name": "driver", "mountPath": "/driver"}]
+
+    assert count == len(check(volumeMounts=mounts, spec={"volumes": volumes}))
