@@ -74,6 +74,8 @@ VARIABLES: Final[Mapping[str, Type]] = {
         envNames=_STRINGS,
         cpu=INT,
         memory=INT,
+        gpus=INT,
+        memoryMounts=_STRINGS,
         securityContext=_CONTAINER_SECURITY,
     ),
     "pod": _object(
@@ -82,6 +84,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
         namespace=STRING,
         nodeName=STRING,
         nodeSelector=_TEXTS,
+        requiredNodeLabels=_STRINGS,
         tolerations=list_of(_TOLERATION),
         priorityClassName=STRING,
         serviceAccountName=STRING,
@@ -89,7 +92,9 @@ VARIABLES: Final[Mapping[str, Type]] = {
         runtimeClassName=STRING,
         hostNetwork=BOOL,
         hostIPC=BOOL,
+        restartPolicy=STRING,
         activeDeadlineSeconds=INT,
+        gpus=INT,
         securityContext=_POD_SECURITY,
     ),
 }

@@ -17,6 +17,7 @@ from rules.affinity.node_affinity import conjoin
 from rules.cel.expression import number
 from rules.cel.variables import UNSET
 from rules.decision import messages
+from rules.decision.pod_inputs import memory_mounts, pod_gpus, required_node_labels
 from rules.decision.recorder import Change
 from rules.kube.image_reference import parse_image
 from rules.kube.pod import Container, Literals, Pod
@@ -31,6 +32,7 @@ from rules.model.rule import (
     InjectionRule,
     directory,
 )
+from rules.nodes.gpu_resources import gpu_count
 
 if TYPE_CHECKING:
     from rules.kube.pod import Container, Pod
@@ -277,6 +279,8 @@ def _covers(existing: object, added: Mapping[str, Any]) -> bool:
 DEFAULT_SCHEDULER: Final = "default-scheduler"
 # What the ServiceAccount admission plugin sets if a pod names no service account.
 DEFAULT_SERVICE_ACCOUNT: Final = "default"
+# What the API server sets if a pod has no policy.
+DEFAULT_RESTART_POLICY: Final = "Always"
 _MILLICORES: Final = 1000
 
 
@@ -374,13 +378,18 @@ READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
     "container.envNames": lambda container, _pod, _namespace: list(container.variables),
     "container.cpu": lambda container, _pod, _namespace: _requested(container, "cpu", _MILLICORES),
     "container.memory": lambda container, _pod, _namespace: _requested(container, "memory", 1),
+    "container.gpus": lambda container, _pod, _namespace: gpu_count(container),
+    "container.memoryMounts": lambda container, pod, _namespace: memory_mounts(container, pod),
     "container.securityContext": lambda container, pod, _namespace: _container_security(container, pod),
     "pod.labels": lambda _container, pod, _namespace: pod.labels,
     "pod.annotations": lambda _container, pod, _namespace: pod.annotations,
     "pod.namespace": lambda _container, _pod, namespace: namespace,
     "pod.nodeName": lambda _container, pod, _namespace: _chosen_node(pod),
     "pod.nodeSelector": lambda _container, pod, _namespace: _texts(pod, "nodeSelector"),
-    "pod.tolerations": lambda _container, pod, _namespace: _toleration_inputs(pod),
+    "pod.requiredNodeLabels": lambda _container, pod, _namespace: pod.once(
+        "requiredNodeLabels", required_node_labels
+    ),
+    "pod.tolerations": lambda _container, pod, _namespace: pod.once("tolerations", _toleration_inputs),
     "pod.priorityClassName": lambda _container, pod, _namespace: _text(pod, "priorityClassName"),
     "pod.serviceAccountName": lambda _container, pod, _namespace: (
         _text(pod, "serviceAccountName") or DEFAULT_SERVICE_ACCOUNT
@@ -389,9 +398,13 @@ READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
     "pod.runtimeClassName": lambda _container, pod, _namespace: _text(pod, "runtimeClassName"),
     "pod.hostNetwork": lambda _container, pod, _namespace: pod.get("spec", "hostNetwork") is True,
     "pod.hostIPC": lambda _container, pod, _namespace: pod.get("spec", "hostIPC") is True,
+    "pod.restartPolicy": lambda _container, pod, _namespace: (
+        _text(pod, "restartPolicy") or DEFAULT_RESTART_POLICY
+    ),
     "pod.activeDeadlineSeconds": lambda _container, pod, _namespace: _of(
         pod.spec, "activeDeadlineSeconds", int, 0
     ),
+    "pod.gpus": lambda _container, pod, _namespace: pod.once("gpus", pod_gpus),
     "pod.securityContext": lambda _container, pod, _namespace: _pod_security(pod),
 }
 

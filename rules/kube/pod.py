@@ -9,9 +9,9 @@ and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/gola
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.kube.json_patch import ObjectError, Recorder
 from rules.kube.names import is_extended_resource
@@ -19,6 +19,7 @@ from rules.kube.quantity import is_zero
 from rules.text.bounded_cache import Budget
 from rules.text.paths import Path, field_path
 
+T = TypeVar("T")
 _NOTHING: Final[dict[str, Any]] = {}
 _NOT_ZERO: Final = "1"
 _ALL_TAINTS: Final = [{"operator": "Exists"}]
@@ -219,6 +220,7 @@ class Pod:
         "_has_metadata",
         "_is_spec",
         "_label_domains",
+        "_once",
         "_spec",
         "_spec_path",
         "_texts",
@@ -243,6 +245,7 @@ class Pod:
         self.recorder = Recorder(document)
         self._texts: dict[str, Mapping[str, str]] = {}
         self._label_domains: frozenset[str] | None = None
+        self._once: dict[str, tuple[int, Any]] = {}
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
         self._is_spec = "spec" not in pod
@@ -317,6 +320,18 @@ class Pod:
         if (texts := self._texts.get(field)) is None:
             texts = self._texts[field] = _strings(self.get("metadata", field))
         return texts
+
+    def once(self, name: str, read: Callable[[Pod], T]) -> T:
+        """Return what a function reads of the pod, which is read once for all containers until the next edit.
+
+        name: of what is read; each has one function.
+        """
+        edits = len(self.recorder.edits)
+        known = self._once.get(name)
+        if known is None or known[0] != edits:
+            known = self._once[name] = (edits, read(self))
+        value: T = known[1]
+        return value
 
     def get(self, *field: str | int) -> Any:
         """Return a field of the pod after the edits so far, or None."""

@@ -81,6 +81,19 @@ def requested_gpus(container: Container) -> RequestedGpus | None:
     return requested
 
 
+def gpu_count(container: Container) -> int:
+    """Return the number of devices that a container requests, for limits on them.
+
+    A share of a device counts as one, and of several resources, which may stand for the same devices, the
+    largest number counts.
+    """
+    count = 0
+    for name, resource in gpu_resources(container.names).resources:
+        devices = _count(container.request(name), resource.units or 1) or 0
+        count = max(count, devices if resource.units else min(devices, 1))
+    return count
+
+
 def _gpu_resources(names: tuple[str, ...]) -> GpuResources:
     resources = tuple((name, gpu) for name in names if "/" in name and (gpu := gpu_resource(name)))
     vendors = frozenset(gpu.vendor for _, gpu in resources)
