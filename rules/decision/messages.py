@@ -82,6 +82,8 @@ INVALID_OTHERS: Final = Words(
     _EXPECTED,
     Line("change the other resource it depends on, or remove {path}"),
 )
+# A validation of an additional rule, for which another field is wrong.
+ADDITIONAL: Final = Words(Line("{key}: {actual}"), _EXPECTED, Line())
 # A variable of the container that a validation names.
 VARIABLE: Final = Words(
     Line("{variable}={actual}"),

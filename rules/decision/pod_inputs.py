@@ -1,4 +1,4 @@
-"""Inputs of CEL expressions that are computed from several fields: GPUs, mounts in memory, labels of the node."""
+"""Inputs of CEL expressions from several fields of a pod: GPUs, mounts in memory, labels of its node."""
 
 from __future__ import annotations
 

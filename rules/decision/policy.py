@@ -62,6 +62,7 @@ class Policy:
         "_injections",
         "_keys",
         "_known",
+        "_main",
         "_named",
         "correction_of",
         "enforcement",
@@ -81,7 +82,9 @@ class Policy:
         for rule in rules.resources:
             if rule.enabled:
                 groups[rule.group] = (*groups.get(rule.group, ()), rule)
-        self._keys = [rule.key for rule in rules.resources]
+        main = [rule for rule in rules.resources if not rule.additional]
+        self._keys = [rule.key for rule in main]
+        self._main = ResourceIndex((rule.key, rule) for rule in main if rule.enabled)
         self._known = ResourceIndex((key, key) for key in self._keys)
         matches = [rule.match for rule in rules.injections if rule.enabled]
         matches += [rule.match for rule in rules.compatibility if rule.enabled]
@@ -127,7 +130,7 @@ class Policy:
         )
 
     def _is_named(self, name: str) -> bool:
-        return bool(self._groups.find(name)) or name in self._named or is_network_device(name)
+        return bool(self._main.find(name)) or name in self._named or is_network_device(name)
 
     def not_checked(self, names: Names, comparisons: Comparisons) -> list[tuple[str, str]]:
         """Return the extended resources that no rule is for, each with the one that it may be meant to be.

@@ -178,6 +178,9 @@ class _ContainerCheck:
     def check(self, rule: ResourceRule) -> None:
         """Add what a rule finds."""
         container, self._rule = self._container, rule
+        if rule.additional:
+            self._once(rule)
+            return
         self._excluded: Collection[str] = ()
         if not rule.excludes.is_empty:
             find = rule.excludes.find
@@ -190,6 +193,18 @@ class _ContainerCheck:
                 self._value(LIMITS, key, limit)
             if differs:
                 self._value(REQUESTS, key, request)
+
+    def _once(self, rule: ResourceRule) -> None:
+        """Evaluate the validations of an additional rule, at the first resource that it is for.
+
+        Not for a pod that a controller completes: what is absent may be added.
+        """
+        container = self._container
+        key = next(iter(_keys(rule, container)), "")
+        if not key or self._inputs.pod.partial:
+            return
+        field = LIMITS if container.limits.get(key) is not None else REQUESTS
+        self._validations(field, key, container.request(key))
 
     def _presence(self, key: str, limit: object, request: object, *, differs: bool) -> None:
         """Check what is set and must not be, or is not set and must be. differs: there is another request."""
@@ -255,7 +270,8 @@ class _ContainerCheck:
             self._validations(field, key, quantity)
 
     def _validations(self, field: str, key: str, quantity: object) -> None:
-        self._inputs.set_value(quantity)
+        if not self._rule.additional:
+            self._inputs.set_value(quantity)
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
@@ -266,6 +282,8 @@ class _ContainerCheck:
             if not passed:
                 expected = validation.message or Text(source)
                 words, action = messages.invalid(validation.expression.variables), validation.action
+                if self._rule.additional:
+                    words = messages.ADDITIONAL
                 own_fix = validation.fix
                 if self._wrong_variable(validation, expected, own_fix):
                     continue

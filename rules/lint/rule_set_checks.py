@@ -30,6 +30,7 @@ from rules.model.rule import (
     Rule,
     RuleSet,
     Setting,
+    exclusive_key,
     settings_of,
 )
 from rules.nodes.inventory import Inventory
@@ -50,6 +51,7 @@ T = TypeVar("T")
 _MIN_SIMILARITY: Final = 0.85
 # The key of a built-in resource rule, in its file.
 _KEY: Final = re.compile(r"^  key: (\S+)$", re.MULTILINE)
+_ADDITIONAL: Final = '  additional: "true"\n'
 _NO_RULES: Final = RuleSet()
 _OVERRIDES: Final = Message("overrides this rule")
 # By whether the other rule is a resource rule.
@@ -98,10 +100,10 @@ def _same_keys(rules: RuleSet, others: Iterable[Rule]) -> Iterator[LintWarning]:
     """Yield resource rules with the key of another rule in force: a cluster would load neither."""
     by_key: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in others:
-        if isinstance(rule, ResourceRule) and rule.enabled:
+        if isinstance(rule, ResourceRule) and rule.enabled and not rule.additional:
             by_key[rule.key].append(rule)
     for rule in rules.resources:
-        if rule.enabled and (rivals := by_key.get(rule.key)):
+        if rule.enabled and not rule.additional and (rivals := by_key.get(rule.key)):
             names = ", ".join(f"{other.name} ({other.location})" for other in rivals)
             yield LintWarning(rule.name, ("data", "key"), Code.CONFLICT, also_used(rule.key, names))
 
@@ -124,8 +126,9 @@ def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[
             yield from rule_warnings(rule)
     groups: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules.resources:
-        groups[rule.group].append(rule)
-    active = {rule.key for rule in rules.resources if rule.enabled}
+        if not rule.additional:
+            groups[rule.group].append(rule)
+    active = {exclusive_key(rule) for rule in rules.resources if rule.enabled}
     for name, members in groups.items():
         if any(rule.name in checked for rule in members):
             yield from _partially_enabled(name, members, active)
@@ -219,7 +222,7 @@ def _untested(expressions: Sequence[Expression], resources: Iterable[str]) -> It
 
 def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
     """Yield resources without a rule whose name is similar to the resource of a rule."""
-    known = [rule.key for rule in rules.resources]
+    known = [rule.key for rule in rules.resources if not rule.additional]
     index = ResourceIndex((key, key) for key in known)
     for name, path, resource in _references(rules):
         if name not in checked or is_glob(resource) or index.find(resource):
@@ -236,7 +239,7 @@ def _misspelt(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]
 
 @cache
 def _built_in_resources() -> ResourceIndex[str]:
-    """Return the keys of the built-in resource rules."""
+    """Return the keys of the built-in resource rules, without the additional ones."""
     folders = (folder for folder in (files("rules") / "catalog").iterdir() if folder.is_dir())
     texts = (
         file.read_text("utf-8")
@@ -244,6 +247,7 @@ def _built_in_resources() -> ResourceIndex[str]:
         for file in folder.iterdir()
         if file.name.endswith(".yaml")
     )
+    texts = (text for text in texts if _ADDITIONAL not in text)
     return ResourceIndex((key, key) for text in texts for key in _KEY.findall(text))
 
 

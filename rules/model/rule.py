@@ -111,7 +111,8 @@ class ResourceRule(RuleMeta):
     key: the resource's name, or a glob for resources whose names carry a profile; key_pattern: the glob
     compiled, None for a name. default: the quantity as written, or empty. excludes: names and globs of
     resources that must not be used together with key in a container. default_when: the condition of the
-    default; None: always.
+    default; None: always. additional: it only adds validations, once for each container that asks for one of
+    the resources, and other rules may have its key.
     """
 
     key: str
@@ -129,6 +130,7 @@ class ResourceRule(RuleMeta):
     action: Action
     new_nodes: NewNodes = NewNodes.AUTO
     default_when: Expression | None = None
+    additional: bool = False
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same
@@ -307,7 +309,7 @@ Rule = (
 def exclusive_key(rule: Rule) -> str:
     """Return what only one enabled rule may be for: a resource, or the facts; empty for other rules."""
     if isinstance(rule, ResourceRule):
-        return rule.key
+        return "" if rule.additional else rule.key
     return "Facts" if isinstance(rule, FactRelease) else ""
 
 

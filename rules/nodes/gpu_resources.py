@@ -47,6 +47,11 @@ def gpu_resource(name: str) -> GpuResource | None:
     return next((resource for pattern, resource in _table() if pattern.fullmatch(name)), None)
 
 
+def gpu_patterns() -> tuple[tuple[re.Pattern[str], GpuResource], ...]:
+    """Return the accelerators by compiled globs of resources; the first glob that matches a name counts."""
+    return _table()
+
+
 @cache
 def vendor_of_image(accelerator: str) -> str | None:
     """Return the vendor of the accelerator that an image is built for; empty: it is for the CPU.

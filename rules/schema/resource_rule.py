@@ -50,6 +50,18 @@ _PLACEHOLDERS: Final = {
     "limits": "optional",
     "requests": "disabled",
 }
+# What an additional rule may set, besides its validations.
+_OF_ADDITIONAL: Final = {
+    "limits": LimitsPolicy.OPTIONAL.value,
+    "requests": RequestsPolicy.DISABLED.value,
+    **dict.fromkeys(("defaultValue", "excludeResources", "runtimeClassName", "unit"), ""),
+}
+_ONLY_VALIDATIONS: Final = Message("an additional rule only adds validations; {advice}")
+_REMOVE: Final = Message("remove {key}")
+_WRITE: Final = Message("write {key}: {value}")
+_NO_VALUE: Final = Message(
+    "an additional rule is evaluated once a container and has no value; use container.gpus, or limits['NAME']"
+)
 _UNUSED: Final = "for user interfaces; not used in admission"
 
 
@@ -103,6 +115,11 @@ class ResourceRuleData(RuleDocument):
     description_en: str = Field(
         "", alias="descriptionEn", description="description of the resource in messages, in English"
     )
+    additional: Literal["true", "false"] = Field(
+        "false",
+        description="true: the rule only adds validations, which are evaluated once for each container that "
+        "asks for a resource of `key`; the resource still needs a rule of its own",
+    )
     group: str = Field("", description=f"{_UNUSED}; the group label is used")
     limits: Annotated[LimitsPolicy, WORD] = Field(
         description="disabled: must be absent; required, optional: if absent, `defaultValue` is set; "
@@ -155,16 +172,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
                 builder.errors.append(mistake)
         read = _valid_part(data, error)
     if read.default_value:
-        try:
-            default = parse_quantity(read.default_value)
-        except QuantityError as error:
-            builder.add_error((*path, "defaultValue"), str(error))
-        else:
-            if read.data_type == "integer" and not isinstance(default, int):
-                message = Message("dataType is integer, but {value!r} is not whole", value=read.default_value)
-                builder.add_error((*path, "defaultValue"), message)
-            if default < 0:
-                builder.add_error((*path, "defaultValue"), expected(_NOT_NEGATIVE, repr(read.default_value)))
+        _check_default(builder, (*path, "defaultValue"), read)
     if read.unit and not _unit(read.model_copy(update={"resource_unit": ""})):
         builder.add_error((*path, "unit"), expected(_POSITIVE, repr(read.unit)))
     if is_glob(read.key) and (read.default_value or "required" in (read.limits, read.requests)):
@@ -173,6 +181,8 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         )
         builder.add_error((*path, "key"), message)
     validations = tuple(_validations(builder, (*path, "validations"), read))
+    if additional := read.additional == "true":
+        _check_additional(builder, path, read, validations)
     if not valid:
         return None
     return ResourceRule(
@@ -187,14 +197,41 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         excludes=ResourceIndex((name, name) for name in _names(read.exclude_resources)),
         validations=validations,
         failure_policy=read.failure_policy,
-        unit=_unit(read),
+        unit="" if additional else _unit(read),
         runtime_class=read.runtime_class_name,
         action=read.enforcement_action,
         default_when=read.default_when,
+        additional=additional,
         description=Text(read.description_en, zh=read.description_zh),
         enabled=builder.enabled,
         location=builder.location,
     )
+
+
+def _check_default(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> None:
+    try:
+        default = parse_quantity(rule.default_value)
+    except QuantityError as error:
+        builder.add_error(path, str(error))
+        return
+    if rule.data_type == "integer" and not isinstance(default, int):
+        message = Message("dataType is integer, but {value!r} is not whole", value=rule.default_value)
+        builder.add_error(path, message)
+    if default < 0:
+        builder.add_error(path, expected(_NOT_NEGATIVE, repr(rule.default_value)))
+
+
+def _check_additional(
+    builder: RuleBuilder, path: Path, rule: ResourceRuleData, validations: tuple[Validation, ...]
+) -> None:
+    """Add the errors of what an additional rule must not set, and of validations that name `value`."""
+    values = rule.model_dump(by_alias=True)
+    for key, value in _OF_ADDITIONAL.items():
+        if values[key] != value:
+            advice = _WRITE.having(key=key, value=value) if value else _REMOVE.having(key=key)
+            builder.add_error((*path, key), _ONLY_VALIDATIONS.having(advice=advice))
+    if any("value" in validation.expression.variables for validation in validations):
+        builder.add_error((*path, "validations"), _NO_VALUE)
 
 
 def _valid_part(data: Any, error: ValidationError) -> ResourceRuleData:

@@ -16,7 +16,15 @@ import click
 
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
-from rules.model.rule import CompatibilityRule, Exemption, InjectionRule, NodeProfile, ResourceRule, Rule
+from rules.model.rule import (
+    CompatibilityRule,
+    Exemption,
+    InjectionRule,
+    NodeProfile,
+    ResourceRule,
+    Rule,
+    exclusive_key,
+)
 from webhook.cli.inputs.completers import RULE
 from webhook.cli.inputs.files import read_path
 from webhook.cli.inputs.options import (
@@ -223,7 +231,7 @@ def _note(rule: Rule, rules: RuleSet, language: Language, now: float) -> str:
             return ", ".join(
                 REPLACED_BY.having(rule=other.name, key=rule.key).in_language(language)
                 for other in rules.resources
-                if other.enabled and other.key == rule.key
+                if other.enabled and rule.key == exclusive_key(other) == exclusive_key(rule)
             )
         case InjectionRule() | CompatibilityRule() | ResourceRule():
             exemptions = [

@@ -8,15 +8,23 @@ https://kubernetes.io/docs/reference/access-authn-authz/mutating-admission-polic
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Any, Final
 
 from rules.cel.expression import Expression
 from rules.cel.variables import UNSET
-from rules.decision.injection_stage import DEFAULT_SCHEDULER, DEFAULT_SERVICE_ACCOUNT
-from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule
+from rules.decision.injection_stage import (
+    DEFAULT_RESTART_POLICY,
+    DEFAULT_SCHEDULER,
+    DEFAULT_SERVICE_ACCOUNT,
+)
+from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule, Validation
+from rules.nodes.gpu_resources import gpu_patterns
 from rules.text.glob import glob, plain_regex
 from rules.text.i18n import Language, Message, Text
 
@@ -66,11 +74,52 @@ _TOLERATION: Final = _map(
         "tolerationSeconds": f"t.?tolerationSeconds.orValue({UNSET})",
     }
 )
+
+
+def _gpus() -> str:
+    """Return the CEL number of the GPUs of container `u`: the largest of its resources for GPUs, or 0.
+
+    The first pattern that matches a resource counts, so patterns in a row with equal units are one.
+    """
+    quantity = "quantity(k in u.limits ? u.limits[k] : u.requests[k])"
+    count = f"({quantity}.isInteger() ? {quantity}.asInteger() : 1)"
+    devices = "1"
+    rows = groupby(gpu_patterns(), key=lambda row: row[1].units)
+    for units, patterns in [(units, [pattern for pattern, _ in row]) for units, row in rows][::-1]:
+        number = f"[1, {count} / {units}].max()" if units > 1 else count if units else "1"
+        devices = f"{_matches_any(patterns)} ? {number} : {devices}"
+    gpus = _matches_any([pattern for pattern, _ in gpu_patterns()])
+    return f"([0] + u.names.filter(k, {gpus}).map(k, {devices})).max()"
+
+
+def _matches_any(patterns: Sequence[re.Pattern[str]]) -> str:
+    """Return the CEL condition that resource name `k` matches one of some globs."""
+    pattern = "|".join(map(plain_regex, patterns))
+    return f"k.matches({_quoted(f'^({pattern})$')})"
+
+
+_MEMORY_MOUNTS: Final = (
+    "u.container.?volumeMounts.orValue([]).filter(m, object.spec.?volumes.orValue([]).exists(v,"
+    ' v.name == m.name && v.?emptyDir.?medium.orValue("") == "Memory"))'
+    '.map(m, m.mountPath.endsWith("/") ? m.mountPath.substring(0, size(m.mountPath) - 1) : m.mountPath)'
+)
+_TERMS: Final = (
+    "object.spec.?affinity.?nodeAffinity.?requiredDuringSchedulingIgnoredDuringExecution"
+    ".?nodeSelectorTerms.orValue([])"
+)
+_REQUIRES: Final = '{0}.?matchExpressions.orValue([]).filter(e, !(e.operator in ["NotIn", "DoesNotExist"]))'
+_NODE_LABELS: Final = (
+    f"object.spec.?nodeSelector.orValue({{}}).map(k, k) + ({_TERMS}.size() == 0 ? [] :"
+    f" {_REQUIRES.format(f'{_TERMS}[0]')}.map(e, e.key)"
+    f".filter(k, {_TERMS}.all(t, {_REQUIRES.format('t')}.exists(e, e.key == k))))"
+)
 MEMBERS: Final[Mapping[str, str]] = {
     "container.name": "u.container.name",
     "container.image": 'u.container.?image.orValue("")',
     "container.command": "u.container.?command.orValue([])",
     "container.args": "u.container.?args.orValue([])",
+    "container.gpus": _gpus(),
+    "container.memoryMounts": _MEMORY_MOUNTS,
     "container.securityContext": _map(
         {name: f"{_OWN_SECURITY}.?{name}.orValue({value})" for name, value in _IDS.items()}
         | {
@@ -85,6 +134,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "pod.namespace": "request.namespace",
     "pod.nodeName": 'object.spec.?nodeName.orValue("")',
     "pod.nodeSelector": "object.spec.?nodeSelector.orValue({})",
+    "pod.requiredNodeLabels": _NODE_LABELS,
     "pod.tolerations": f"object.spec.?tolerations.orValue([]).map(t, {_TOLERATION})",
     "pod.priorityClassName": 'object.spec.?priorityClassName.orValue("")',
     "pod.serviceAccountName": f'object.spec.?serviceAccountName.orValue("{DEFAULT_SERVICE_ACCOUNT}")',
@@ -92,10 +142,11 @@ MEMBERS: Final[Mapping[str, str]] = {
     "pod.runtimeClassName": 'object.spec.?runtimeClassName.orValue("")',
     "pod.hostNetwork": "object.spec.?hostNetwork.orValue(false)",
     "pod.hostIPC": "object.spec.?hostIPC.orValue(false)",
+    "pod.restartPolicy": f'object.spec.?restartPolicy.orValue("{DEFAULT_RESTART_POLICY}")',
     "pod.activeDeadlineSeconds": "object.spec.?activeDeadlineSeconds.orValue(0)",
     "pod.securityContext": _map(_IDS | {"fsGroup": f"{_SECURITY}.?fsGroup.orValue({UNSET})"}),
 }
-NOT_EXPORTED: Final = ("container.env", "container.envNames", "container.cpu", "container.memory")
+NOT_EXPORTED: Final = ("container.env", "container.envNames", "container.cpu", "container.memory", "pod.gpus")
 _NOT_CORRECTED: Final = Message("a request that differs from its limit is denied, not corrected")
 _FAILS: Final = Message("failurePolicy is Fail: a validation that cannot be evaluated is violated")
 # Messages of the policies.
@@ -250,19 +301,10 @@ def _matches_key(rule: ResourceRule, name: str = "k") -> str:
 
 def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Action, dict[str, Any]]]:
     """Yield the validations of a rule with their enforcement actions."""
-    about = rule.description.in_language(language)
-
-    def validation(
-        condition: str, text: Message, action: Action = rule.action
-    ) -> tuple[Action, dict[str, Any]]:
-        subject = f"{rule.key} ({about})" if about else rule.key
-        return action, {
-            "expression": f"variables.users.all(u, {condition})",
-            "message": f"{subject}: {text.in_language(language)} [{rule.name}]",
-            "reason": "Forbidden",
-        }
-
-    is_key = _matches_key(rule)
+    if rule.additional:
+        yield from _additional_validations(rule, language)
+        return
+    validation, is_key = partial(_validation, rule, language), _matches_key(rule)
     if rule.limits is LimitsPolicy.DISABLED:
         yield validation(f"!u.limits.exists(k, {is_key})", _NOT_IN_LIMITS)
     if rule.limits is LimitsPolicy.REQUIRED:
@@ -288,14 +330,41 @@ def _validations(rule: ResourceRule, language: Language) -> Iterator[tuple[Actio
             if _not_exported(rule_validation.expression):
                 continue
             holds = _bind(rule_validation.expression, f"quantity({value}).asInteger()")
-            text = Text(rule_validation.message.in_language(language) or rule_validation.expression.source)
-            yield validation(
-                f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})", text, rule_validation.action
-            )
+            condition = f"u.{field}.all(k, !({is_key}) || !({whole}) || {holds})"
+            yield validation(condition, _text(rule_validation, language), rule_validation.action)
 
 
-def _bind(expression: Expression, value: str) -> str:
-    """Return a rule's expression with its variables bound by `all`; only CEL extensions have another way."""
+def _additional_validations(
+    rule: ResourceRule, language: Language
+) -> Iterator[tuple[Action, dict[str, Any]]]:
+    for validation in rule.validations:
+        if not _not_exported(validation.expression):
+            holds = f"!u.names.exists(k, {_matches_key(rule)}) || {_bind(validation.expression)}"
+            yield _validation(rule, language, holds, _text(validation, language), validation.action)
+
+
+def _validation(
+    rule: ResourceRule, language: Language, condition: str, text: Message, action: Action | None = None
+) -> tuple[Action, dict[str, Any]]:
+    """Return a validation of all containers that use the rule's group; action: instead of the rule's."""
+    about = rule.description.in_language(language)
+    subject = f"{rule.key} ({about})" if about else rule.key
+    return action or rule.action, {
+        "expression": f"variables.users.all(u, {condition})",
+        "message": f"{subject}: {text.in_language(language)} [{rule.name}]",
+        "reason": "Forbidden",
+    }
+
+
+def _text(validation: Validation, language: Language) -> Text:
+    return Text(validation.message.in_language(language) or validation.expression.source)
+
+
+def _bind(expression: Expression, value: str = "") -> str:
+    """Return a rule's expression with its variables bound by `all`; only CEL extensions have another way.
+
+    value: of the variable `value`, if the expression may name it.
+    """
     bound = {"value": value}
     bound |= {field: _NUMBERS.format(field) for field in ("limits", "requests")}
     for variable in ("container", "pod"):
