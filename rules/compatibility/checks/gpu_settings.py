@@ -43,7 +43,12 @@ class GpuSettingsCheck(Check):
         if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
             return ()
         known, raw = _known(), container.raw
-        if not ("securityContext" in raw or "volumeMounts" in raw or known.concerns(container.variables)):
+        if not (
+            "securityContext" in raw
+            or "volumeMounts" in raw
+            or known.concerns(container.variables)
+            or (len(container.names) > 1 and any(map(known.rdma.fullmatch, container.names)))
+        ):
             return ()
         if gpu_resources(container.names).vendors != {known.vendor}:
             return ()
@@ -52,6 +57,7 @@ class GpuSettingsCheck(Check):
         findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
         if not policy.virtual and not known.is_share(container.names):
             findings += _of_whole_gpus(settings)
+        findings += _of_rdma(settings)
         return [
             CheckResult(level, reason, remedy, setting=SETTING, path=path)
             for reason, remedy, path in findings
@@ -70,6 +76,8 @@ class _Known(NamedTuple):
     mps_variables: str
     mps_program: str
     mps_pipe: str
+    rdma: re.Pattern[str]
+    lock_memory: frozenset[str]
     driver_paths: tuple[re.Pattern[str], ...]
 
     def concerns(self, variables: Mapping[str, object]) -> bool:
@@ -102,7 +110,8 @@ _Reason = tuple[Message, Message, Path]
 def _known() -> _Known:
     table = read_table("gpu_settings")
     globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
-    return _Known(**table | globs | {"with_cuda": frozenset(table["with_cuda"])})
+    sets = {name: frozenset(table[name]) for name in ("with_cuda", "lock_memory")}
+    return _Known(**table | globs | sets | {"rdma": glob(table["rdma"])})
 
 
 def _of_capabilities(settings: _Settings) -> Iterator[_Reason]:
@@ -204,6 +213,27 @@ def _of_mps(settings: _Settings) -> Iterator[_Reason]:
         name=name,
     )
     yield reason, Message("remove {name} from env", name=name), container.variable_path(name)
+
+
+def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
+    """Yield a reason if RDMA devices are requested without a capability to lock memory."""
+    known, container = settings.known, settings.container
+    devices = [name for name in container.names if known.rdma.fullmatch(name)]
+    name = next((name for name in devices if str(container.request(name)) != "0"), None)
+    security = container.raw.get("securityContext") if name else None
+    security = security if isinstance(security, dict) else {}
+    if name is None or security.get("privileged") is True:
+        return
+    capabilities = security.get("capabilities")
+    added = capabilities.get("add") if isinstance(capabilities, dict) else None
+    for capability in added if isinstance(added, list) else ():
+        if isinstance(capability, str) and capability.removeprefix("CAP_") in known.lock_memory:
+            return
+    reason = Message(
+        "{name} without the capability IPC_LOCK: RDMA may fail to lock memory", name=shortened(name, _LONGEST)
+    )
+    remedy = Message("add IPC_LOCK to securityContext.capabilities.add, unless ulimit -l is high enough")
+    yield reason, remedy, (*container.path, "securityContext", "capabilities")
 
 
 def _host_paths(pod: Pod) -> Mapping[str, str]:

@@ -114,6 +114,8 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
     """The comment in each file explains when to enable it."""
     assert {
         "cf-crl-hami-gpu",
+        "cf-crl-rdma",
+        "cf-crl-rdma-per-gpu",
         "mps-pipe-directory",
         "ascend-runtime-class",
         "enflame-scheduler",

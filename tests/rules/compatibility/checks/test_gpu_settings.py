@@ -126,6 +126,42 @@ def test_mission_2_settings_that_suit_the_gpu_are_fine(fields: dict[str, Any]) -
     assert [] == check(**fields)
 
 
+RDMA: dict[str, Any] = {"nvidia.com/gpu": 1, "rdma/ib": 1}
+
+
+@pytest.mark.parametrize("fields", [{}, {"securityContext": {"capabilities": {"add": ["NET_ADMIN", {}]}}}])
+def test_rdma_devices_beside_a_gpu_without_ipc_lock_are_a_warning(fields: dict[str, Any]) -> None:
+    """RDMA locks memory, of whole GPUs and of shares."""
+    (finding,) = check(limits=RDMA, **fields)
+    (of_share,) = check(VIRTUAL, RDMA, **fields)
+
+    assert finding == of_share
+    assert "spec.containers[0].securityContext.capabilities" == field_path(finding.path)
+    assert (Level.UNSTABLE, "rdma/ib without the capability IPC_LOCK: RDMA may fail to lock memory") == (
+        finding.level,
+        finding.reason.en,
+    )
+    assert [] == check(OFF, RDMA, **fields)
+
+
+@pytest.mark.parametrize(
+    ("limits", "context"),
+    [
+        (RDMA, {"capabilities": {"add": ["IPC_LOCK"]}}),
+        (RDMA, {"capabilities": {"add": ["CAP_IPC_LOCK"]}}),
+        (RDMA, {"capabilities": {"add": ["SYS_RESOURCE"]}}),
+        ({"nvidia.com/gpu": 1, "rdma/ib": "0"}, {}),
+        ({"rdma/ib": 1}, {}),
+        ({"rdma/ib": 1, "rdma/hca": 1}, {}),
+    ],
+)
+def test_rdma_devices_with_a_capability_or_without_a_gpu_are_fine(
+    limits: dict[str, Any], context: dict[str, Any]
+) -> None:
+    """Devices of storage are not the business of these rules."""
+    assert [] == check(limits=limits, securityContext=context)
+
+
 @pytest.mark.parametrize("limits", [{"amd.com/gpu": 1}, {"cpu": 1}])
 def test_mission_2_devices_of_others_have_other_variables(limits: dict[str, Any]) -> None:
     """They are for NVIDIA's runtime."""
