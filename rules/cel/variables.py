@@ -77,6 +77,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
         gpus=INT,
         memoryMounts=_STRINGS,
         securityContext=_CONTAINER_SECURITY,
+        framework=STRING,
     ),
     "pod": _object(
         labels=_TEXTS,

@@ -154,6 +154,7 @@ class ImageFacts(NamedTuple):
     platforms: tuple[str, ...] = ()  # all of them, such as `linux/amd64`
     certain_platforms: bool = False  # they may cause a denial
     memory_mib: int | None = None  # MiB that its programs need on one GPU
+    framework: str = ""  # of its programs, such as paddle
     certain: bool = False  # it may cause a denial
     cuda_origin: Message = _NO_TEXT  # the source of `cuda`
     compute_origin: Message = _NO_TEXT  # the source of `compute`
@@ -198,6 +199,7 @@ class ImageCase:
     optional: bool = False  # its programs also run without a GPU, so these facts deny nothing
     platforms: tuple[str, ...] = ()
     memory_mib: int | None = None
+    framework: str = ""
     source: str = ""
     status: Status = Status.VERIFIED
 
@@ -242,6 +244,7 @@ class ImageCatalog:
     A cluster's rows are searched by digest, then by exact reference, then in order.
 
     find: `look_up` with a cache.
+    has_frameworks: whether a row declares a framework.
     steps: the steps of a look-up, see Budget.
     """
 
@@ -255,6 +258,7 @@ class ImageCatalog:
         "facts",
         "families",
         "find",
+        "has_frameworks",
         "rows",
         "steps",
     )
@@ -265,6 +269,7 @@ class ImageCatalog:
         self.facts = facts
         self.rows = tuple(rows)
         self.families = tuple(families)
+        self.has_frameworks = any(case.framework for row in self.rows for case in row.cases)
         self._digests: defaultdict[str, list[ImageRow]] = defaultdict(list)
         self._texts: dict[str, list[ImageRow]] = {}
         self._patterns = tuple(row for row in self.rows if row.pattern and not row.exact)
@@ -478,6 +483,7 @@ def _facts(  # noqa: PLR0913 - what an image is, and what is known of it
         platforms=case.platforms,
         certain_platforms=bool(case.platforms) and case.status.certain,
         memory_mib=case.memory_mib,
+        framework=case.framework,
         certain=case.status.certain and not case.optional,
         cuda_origin=_cuda_origin(image, match, cuda, exact=exact, has_family=has_family)
         if cuda

@@ -229,16 +229,18 @@ class ObjectRequirements:
 
     Equal containers are read once.
 
-    find: `requirements_of` for a catalogue.
+    find: `requirements_of` for the catalogue.
     """
 
-    __slots__ = ("_budget", "_find", "_known", "_relevance")
+    __slots__ = ("_budget", "_catalog", "_find", "_frameworks", "_known", "_relevance")
 
-    def __init__(self, find: Callable[[ContainerFacts], GpuRequirements], facts: Facts) -> None:
+    def __init__(self, find: Callable[[ContainerFacts], GpuRequirements], catalog: ImageCatalog) -> None:
         self._find = find
-        self._relevance = relevance_of(facts)
+        self._catalog = catalog
+        self._relevance = relevance_of(catalog.facts)
         self._budget = Budget()
         self._known: dict[ContainerFacts, GpuRequirements] = {}
+        self._frameworks: dict[str, str] = {}  # by image
 
     def of(
         self, container: Container, annotations: Mapping[str, str], runtime_class: object = None
@@ -253,6 +255,15 @@ class ObjectRequirements:
             requirements = self._known[facts] = self._find(facts)
             self._budget.spend(requirements.steps)
         return requirements
+
+    def framework_of(self, image: str) -> str:
+        """Return the framework that the catalogue declares of an image, or "". Raises OverBudgetError."""
+        if not self._catalog.has_frameworks:
+            return ""
+        if image not in self._frameworks:
+            self._budget.spend(self._catalog.steps)
+            self._frameworks[image] = self._catalog.find(image).framework
+        return self._frameworks[image]
 
 
 def container_facts(

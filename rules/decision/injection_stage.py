@@ -365,69 +365,69 @@ def _requested(container: Container, key: str, unit: int) -> int:
         return 0
 
 
-# How each input of `rules.cel.variables` is read from a container, its pod and its namespace.
-READ: Final[Mapping[str, Callable[[Container, Pod, str], Any]]] = {
-    "limits": lambda container, _pod, _namespace: container.limits,
-    # as the API server will have them
-    "requests": lambda container, _pod, _namespace: {**container.limits, **container.requests},
-    "container.name": lambda container, _pod, _namespace: container.name,
-    "container.image": lambda container, _pod, _namespace: container.image,
-    "container.command": lambda container, _pod, _namespace: container.strings("command"),
-    "container.args": lambda container, _pod, _namespace: container.strings("args"),
-    "container.env": lambda container, _pod, _namespace: Literals(container.variables),
-    "container.envNames": lambda container, _pod, _namespace: list(container.variables),
-    "container.cpu": lambda container, _pod, _namespace: _requested(container, "cpu", _MILLICORES),
-    "container.memory": lambda container, _pod, _namespace: _requested(container, "memory", 1),
-    "container.gpus": lambda container, _pod, _namespace: gpu_count(container),
-    "container.memoryMounts": lambda container, pod, _namespace: memory_mounts(container, pod),
-    "container.securityContext": lambda container, pod, _namespace: _container_security(container, pod),
-    "pod.labels": lambda _container, pod, _namespace: pod.labels,
-    "pod.annotations": lambda _container, pod, _namespace: pod.annotations,
-    "pod.namespace": lambda _container, _pod, namespace: namespace,
-    "pod.nodeName": lambda _container, pod, _namespace: _chosen_node(pod),
-    "pod.nodeSelector": lambda _container, pod, _namespace: _texts(pod, "nodeSelector"),
-    "pod.requiredNodeLabels": lambda _container, pod, _namespace: pod.once(
-        "requiredNodeLabels", required_node_labels
-    ),
-    "pod.tolerations": lambda _container, pod, _namespace: pod.once("tolerations", _toleration_inputs),
-    "pod.priorityClassName": lambda _container, pod, _namespace: _text(pod, "priorityClassName"),
-    "pod.serviceAccountName": lambda _container, pod, _namespace: (
-        _text(pod, "serviceAccountName") or DEFAULT_SERVICE_ACCOUNT
-    ),
-    "pod.schedulerName": lambda _container, pod, _namespace: _scheduler(pod),
-    "pod.runtimeClassName": lambda _container, pod, _namespace: _text(pod, "runtimeClassName"),
-    "pod.hostNetwork": lambda _container, pod, _namespace: pod.get("spec", "hostNetwork") is True,
-    "pod.hostIPC": lambda _container, pod, _namespace: pod.get("spec", "hostIPC") is True,
-    "pod.restartPolicy": lambda _container, pod, _namespace: (
-        _text(pod, "restartPolicy") or DEFAULT_RESTART_POLICY
-    ),
-    "pod.activeDeadlineSeconds": lambda _container, pod, _namespace: _of(
-        pod.spec, "activeDeadlineSeconds", int, 0
-    ),
-    "pod.gpus": lambda _container, pod, _namespace: pod.once("gpus", pod_gpus),
-    "pod.securityContext": lambda _container, pod, _namespace: _pod_security(pod),
-}
-
-
 class ContainerInputs(dict[str, Any]):
     """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
     Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
-    of the last `set_value`.
+    of the last `set_value`. framework: returns what a container runs, or an empty text.
     """
 
-    __slots__ = ("container", "namespace", "pod")
+    __slots__ = ("container", "framework", "namespace", "pod")
 
-    def __init__(self, container: Container, pod: Pod, namespace: str) -> None:
+    def __init__(
+        self,
+        container: Container,
+        pod: Pod,
+        namespace: str,
+        framework: Callable[[Container], str] = lambda _: "",
+    ) -> None:
         super().__init__()
         self.container = container
         self.pod = pod
         self.namespace = namespace
+        self.framework = framework
 
     def __missing__(self, name: str) -> Any:
-        value = self[name] = READ[name](self.container, self.pod, self.namespace)
+        value = self[name] = READ[name](self)
         return value
 
     def set_value(self, quantity: object) -> None:
         """Set the quantity that is validated. Equal ones that are not written alike stay different."""
         self["value"] = quantity if isinstance(quantity, str) else number(quantity)
+
+
+# How each input of `rules.cel.variables` is read from a container, its pod and its namespace.
+READ: Final[Mapping[str, Callable[[ContainerInputs], Any]]] = {
+    "limits": lambda of: of.container.limits,
+    # as the API server will have them
+    "requests": lambda of: {**of.container.limits, **of.container.requests},
+    "container.name": lambda of: of.container.name,
+    "container.image": lambda of: of.container.image,
+    "container.command": lambda of: of.container.strings("command"),
+    "container.args": lambda of: of.container.strings("args"),
+    "container.env": lambda of: Literals(of.container.variables),
+    "container.envNames": lambda of: list(of.container.variables),
+    "container.cpu": lambda of: _requested(of.container, "cpu", _MILLICORES),
+    "container.memory": lambda of: _requested(of.container, "memory", 1),
+    "container.gpus": lambda of: gpu_count(of.container),
+    "container.memoryMounts": lambda of: memory_mounts(of.container, of.pod),
+    "container.securityContext": lambda of: _container_security(of.container, of.pod),
+    "container.framework": lambda of: of.framework(of.container),
+    "pod.labels": lambda of: of.pod.labels,
+    "pod.annotations": lambda of: of.pod.annotations,
+    "pod.namespace": lambda of: of.namespace,
+    "pod.nodeName": lambda of: _chosen_node(of.pod),
+    "pod.nodeSelector": lambda of: _texts(of.pod, "nodeSelector"),
+    "pod.requiredNodeLabels": lambda of: of.pod.once("requiredNodeLabels", required_node_labels),
+    "pod.tolerations": lambda of: of.pod.once("tolerations", _toleration_inputs),
+    "pod.priorityClassName": lambda of: _text(of.pod, "priorityClassName"),
+    "pod.serviceAccountName": lambda of: _text(of.pod, "serviceAccountName") or DEFAULT_SERVICE_ACCOUNT,
+    "pod.schedulerName": lambda of: _scheduler(of.pod),
+    "pod.runtimeClassName": lambda of: _text(of.pod, "runtimeClassName"),
+    "pod.hostNetwork": lambda of: of.pod.get("spec", "hostNetwork") is True,
+    "pod.hostIPC": lambda of: of.pod.get("spec", "hostIPC") is True,
+    "pod.restartPolicy": lambda of: _text(of.pod, "restartPolicy") or DEFAULT_RESTART_POLICY,
+    "pod.activeDeadlineSeconds": lambda of: _of(of.pod.spec, "activeDeadlineSeconds", int, 0),
+    "pod.gpus": lambda of: of.pod.once("gpus", pod_gpus),
+    "pod.securityContext": lambda of: _pod_security(of.pod),
+}

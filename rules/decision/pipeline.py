@@ -56,6 +56,7 @@ R = TypeVar("R", InjectionRule, CompatibilityRule)
 
 # Short, for people who look at a pod: the injection rules that changed it.
 INJECTED_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.INJECTED}"
+FRAMEWORK_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.FRAMEWORK}"
 
 
 class Snapshot(NamedTuple):
@@ -184,7 +185,7 @@ class _Shared:
         self.request = request
         self.now = now
         self.observer = observer
-        self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.facts)
+        self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.catalog)
         self.evaluations = Evaluations()
         self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()
@@ -273,13 +274,24 @@ class Pipeline:
         """Return the default of a rule for a container; empty, with a notice, if its condition fails."""
         if rule.default_when is None or container.request(rule.key) is not None:
             return rule.default
-        inputs = ContainerInputs(container, self._pod, self._request.namespace)
+        inputs = self._inputs(container)
         try:
             return rule.default if rule.default_when(inputs) else ""
         except ExpressionError as error:
             words, finding = messages.NOTHING_INJECTED, messages.evaluation_error
             self._record.findings.append(finding(words, rule.name, container, error=str(error)))
             return ""
+
+    def _inputs(self, container: Container) -> ContainerInputs:
+        return ContainerInputs(container, self._pod, self._request.namespace, self._framework)
+
+    def _framework(self, container: Container) -> str:
+        """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
+        stated = self._pod.annotations.get(FRAMEWORK_ANNOTATION)
+        if stated is None:
+            stated = self._shared.requirements.framework_of(container.image)
+        kind = self._request.group, self._request.kind
+        return stated or self._policy.workloads.frameworks.get(kind, "")
 
     def _resource_rules(self, container: Container) -> Sequence[ResourceRule]:
         rules, matches = self._policy.plan_for(container.names).resources, self._record.matches
@@ -423,7 +435,7 @@ class Pipeline:
         matching: list[R] = []
         if not rules:
             return matching
-        inputs = ContainerInputs(container, self._pod, self._request.namespace)
+        inputs = self._inputs(container)
         record, matches, exemptions = self._record, self._record.matches, self._exemptions
         for rule in rules:
             obstacle: Obstacle | None
@@ -458,7 +470,7 @@ class Pipeline:
         return True
 
     def _validate(self, container: Container, rules: Iterable[ResourceRule]) -> None:
-        inputs, inventory = ContainerInputs(container, self._pod, self._request.namespace), self._inventory
+        inputs, inventory = self._inputs(container), self._inventory
         self._record.findings += resource_stage.validate(rules, inputs, lambda: inventory.resources)
 
     def _decision(self, *, patch: bool) -> Decision:

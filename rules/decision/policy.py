@@ -52,11 +52,10 @@ class Policy:
     may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
     hold pods. enforcement: the most that a decision may do. rules: all of them, the disabled ones, too.
-    facts: what is known of images, drivers and GPUs.
+    facts: what is known of images, drivers and GPUs. catalog: of images.
     """
 
     __slots__ = (
-        "_catalog",
         "_compatibility",
         "_groups",
         "_injections",
@@ -64,6 +63,7 @@ class Policy:
         "_known",
         "_main",
         "_named",
+        "catalog",
         "correction_of",
         "enforcement",
         "exemptions",
@@ -95,8 +95,8 @@ class Policy:
         self._compatibility = _by_resource((*rules.compatibility, *trials))
         own_images = (row for catalog in rules.images if catalog.enabled for row in catalog.rows)
         self.facts = rules.facts or BUILT_IN
-        self._catalog = catalog_of(self.facts).preceded_by(own_images)
-        self.requirements_of = requirements_reader(self._catalog)
+        self.catalog = catalog_of(self.facts).preceded_by(own_images)
+        self.requirements_of = requirements_reader(self.catalog)
         enabled = (profile for profile in rules.profiles if profile.enabled)
         self.prospects = Prospects(
             profile.pool._replace(capabilities=replace(profile.capabilities, facts=self.facts))
@@ -116,7 +116,7 @@ class Policy:
     def with_image_cuda(self, cuda: CudaVersion) -> Policy:
         """Return the policy as if all images whose CUDA version is known were rebuilt with another one."""
         after = copy(self)
-        after.requirements_of = requirements_reader(self._catalog, cuda)
+        after.requirements_of = requirements_reader(self.catalog, cuda)
         return after
 
     def _compile(self, names: Names) -> Plan:

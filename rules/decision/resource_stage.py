@@ -351,7 +351,8 @@ class _ContainerCheck:
         value = Decimal(parse_quantity(quantity)) / Decimal(parse_quantity(self._rule.unit))
         if value != int(value) or _same(int(value), quantity):
             return None
-        inputs = ContainerInputs(self._container, self._inputs.pod, self._inputs.namespace)
+        given = self._inputs
+        inputs = ContainerInputs(self._container, given.pod, given.namespace, given.framework)
         inputs.set_value(int(value))
         try:
             satisfied = all(validation.expression(inputs) for validation in self._rule.validations)

@@ -48,6 +48,7 @@ class Workloads:
     paths: the steps to each pod template, or pod spec. others: by those steps, the other containers of the
     pod. wraps: the steps to objects of other kinds. unchecked: the steps to what is not checked, and why.
     templates: kinds that only other objects refer to. placeholders: text of values that are known later.
+    frameworks: what the containers of a kind run.
     """
 
     paths: Mapping[Kind, tuple[Steps, ...]]
@@ -56,6 +57,7 @@ class Workloads:
     unchecked: Mapping[Kind, Mapping[Steps, Message]] = field(default_factory=dict)
     templates: frozenset[Kind] = frozenset()
     placeholders: Mapping[Kind, str] = field(default_factory=dict)
+    frameworks: Mapping[Kind, str] = field(default_factory=dict)
     _incomplete: frozenset[Kind] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -75,6 +77,7 @@ class Workloads:
             {**other.unchecked, **self.unchecked},
             self.templates | other.templates,
             {**other.placeholders, **self.placeholders},
+            {**other.frameworks, **self.frameworks},
         )
 
     def holds_pods(self, group: str, kind: str) -> bool:
@@ -211,6 +214,7 @@ def built_in_workloads() -> Workloads:
         },
         templates=frozenset(kind for kind, entry in kinds.items() if entry.get("template")),
         placeholders={kind: entry["placeholder"] for kind, entry in kinds.items() if "placeholder" in entry},
+        frameworks={kind: entry["framework"] for kind, entry in kinds.items() if "framework" in entry},
     )
 
 

@@ -123,6 +123,11 @@ class ImageDocument(RuleDocument):
         description="the memory that its programs need on each GPU, such as 40Gi; an annotation of the pod "
         "takes precedence",
     )
+    framework: NonEmpty | None = Field(
+        None,
+        description="the framework of its programs, such as paddle: `container.framework` in CEL; the "
+        "annotation gpugate.dev/framework of the pod takes precedence",
+    )
 
     @model_validator(mode="after")
     def _one_pattern_and_a_fact(self) -> Self:
@@ -133,11 +138,14 @@ class ImageDocument(RuleDocument):
         if self.ptx is not None and not self.compute_capabilities:
             raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
         captured = self.regex is not None and CUDA_GROUP in self.regex.groups
-        facts = (self.cuda, self.require is not None, self.compute_capabilities, self.cuda_compat is not None)
-        if not (captured or any(facts) or self.platforms or self.min_gpu_memory is not None):
+        facts = (
+            *(self.cuda, self.require is not None, self.compute_capabilities),
+            *(self.cuda_compat is not None, self.platforms, self.min_gpu_memory is not None, self.framework),
+        )
+        if not (captured or any(facts)):
             raise ValueError(
-                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms or "
-                "minGpuMemory"
+                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms, "
+                "minGpuMemory or framework"
             )
         return self
 
@@ -181,6 +189,7 @@ def _rows(name: str, images: list[ImageDocument]) -> Iterator[ImageRow]:
             cuda_compat=_COMPAT[image.cuda_compat],
             platforms=tuple(image.platforms),
             memory_mib=image.min_gpu_memory,
+            framework=image.framework or "",
             source=name,
         )
         exact = image.image if image.image and not is_glob(image.image) else ""

@@ -27,6 +27,7 @@ _VALUES = {
     "container.cpu": 0,
     "container.memory": 2**63 - 1,
     "container.securityContext": {"runAsUser": -1, "capabilities": {"add": [], "drop": ["ALL"]}},
+    "container.framework": "paddle",
     "pod.labels": {"app": "x" * 63},
     "pod.annotations": {"": "1"},
     "pod.namespace": "",

@@ -146,7 +146,10 @@ MEMBERS: Final[Mapping[str, str]] = {
     "pod.activeDeadlineSeconds": "object.spec.?activeDeadlineSeconds.orValue(0)",
     "pod.securityContext": _map(_IDS | {"fsGroup": f"{_SECURITY}.?fsGroup.orValue({UNSET})"}),
 }
-NOT_EXPORTED: Final = ("container.env", "container.envNames", "container.cpu", "container.memory", "pod.gpus")
+NOT_EXPORTED: Final = (
+    *(f"container.{member}" for member in ("env", "envNames", "cpu", "memory", "framework")),
+    "pod.gpus",
+)
 _NOT_CORRECTED: Final = Message("a request that differs from its limit is denied, not corrected")
 _FAILS: Final = Message("failurePolicy is Fail: a validation that cannot be evaluated is violated")
 # Messages of the policies.
