@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from copy import copy
 from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
@@ -89,7 +89,7 @@ class Policy:
         matches = [rule.match for rule in rules.injections if rule.enabled]
         matches += [rule.match for rule in rules.compatibility if rule.enabled]
         self._named = frozenset(name for match in matches for name in match.resources)
-        self._groups = ResourceIndex((rule.key, group) for group in groups.values() for rule in group)
+        self._groups = ResourceIndex([*_users(groups.values())])
         self._injections = _by_resource(rules.injections)
         trials = (rule.trial for rule in rules.compatibility if rule.trial)
         self._compatibility = _by_resource((*rules.compatibility, *trials))
@@ -120,10 +120,13 @@ class Policy:
         return after
 
     def _compile(self, names: Names) -> Plan:
-        """Return the plan for these resources: the rules of every group that they use, each once."""
-        groups = {id(group): group for name in names for group in self._groups.find(name)}
+        """Return the plan for these resources: the rules of every group that they use, each once.
+
+        Related rules follow those of the group.
+        """
+        applying = {rule.name: rule for name in names for group in self._groups.find(name) for rule in group}
         return Plan(
-            tuple(rule for group in groups.values() for rule in group),
+            tuple(applying.values()),
             _ranked(self._injections, names),
             _ranked(self._compatibility, names),
             tuple(name for name in names if "/" in name and not self._is_named(name)),
@@ -154,6 +157,15 @@ class Policy:
             return ""
         best, meant = max(((_similarity(name, key), key) for key in self._keys), default=(0.0, ""))
         return meant if best else ""
+
+
+def _users(groups: Iterable[tuple[ResourceRule, ...]]) -> Iterator[tuple[str, tuple[ResourceRule, ...]]]:
+    """Yield the rules that apply by each key: those of its group, then those related to its rule."""
+    by_key = {rule.key: rule for group in groups for rule in group if not rule.additional}
+    yield from ((rule.key, group) for group in groups for rule in group)
+    for rule in by_key.values():
+        for other in filter(None, map(by_key.get, rule.related)):
+            yield from ((rule.key, (other,)), (other.key, (rule,)))
 
 
 def _similarity(name: str, key: str) -> float:

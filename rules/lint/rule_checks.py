@@ -90,10 +90,13 @@ def _resource(rule: ResourceRule) -> _Warnings:
     if not rule.key_pattern and rule.key in rule.excludes:
         message = Message("{key!r} is the rule's own key; remove it", key=rule.key)
         yield ("data", "excludeResources"), Code.NO_EFFECT, message
-    for name in rule.excludes:
-        if not is_resource(name):
-            message = Message("{name!r} is not a valid resource name; separate names with commas", name=name)
-            yield ("data", "excludeResources"), Code.NEVER_MATCHES, message
+    for field, names in (("excludeResources", rule.excludes), ("relatedResources", rule.related)):
+        for name in names:
+            if not is_resource(name):
+                message = Message(
+                    "{name!r} is not a valid resource name; separate names with commas", name=name
+                )
+                yield ("data", field), Code.NEVER_MATCHES, message
     yield from _messages(rule)
     if not rule.default:
         return

@@ -254,8 +254,9 @@ def _built_in_resources() -> ResourceIndex[str]:
 def _references(rules: RuleSet) -> Iterator[tuple[str, Path, str]]:
     """Yield (rule, path, resource) for each resource that a rule refers to, except its own key."""
     for excluding in rules.resources:
-        for resource in excluding.excludes:
-            yield excluding.name, ("data", "excludeResources"), resource
+        named = {"excludeResources": tuple(excluding.excludes), "relatedResources": excluding.related}
+        for field, resources in named.items():
+            yield from ((excluding.name, ("data", field), resource) for resource in resources)
         for validation in excluding.validations:
             for resource in validation.expression.resources:
                 yield excluding.name, ("data", "validations"), resource

@@ -112,7 +112,8 @@ class ResourceRule(RuleMeta):
     compiled, None for a name. default: the quantity as written, or empty. excludes: names and globs of
     resources that must not be used together with key in a container. default_when: the condition of the
     default; None: always. additional: it only adds validations, once for each container that asks for one of
-    the resources, and other rules may have its key.
+    the resources, and other rules may have its key. related: keys of rules that apply together with this one,
+    as those of its group do.
     """
 
     key: str
@@ -131,6 +132,7 @@ class ResourceRule(RuleMeta):
     new_nodes: NewNodes = NewNodes.AUTO
     default_when: Expression | None = None
     additional: bool = False
+    related: tuple[str, ...] = ()
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same

@@ -66,10 +66,6 @@ _MOST_COMPARED: Final = 100
 _NAME_PREFIX: Final = "cf-crl-"
 _LEGACY_LABELS: Final = ("type", "group", "enabled")
 _UNUSED_KEYS: Final = {
-    "relatedResources": Message(
-        "gpugate does not read it: to require that resources go together, "
-        "write a validation, such as \"'KEY' in limits\""
-    ),
     "ignoreNodeCheck": Message(
         "gpugate does not read it: to compare no nodes, disable the compatibility rule by its label"
     ),

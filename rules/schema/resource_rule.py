@@ -155,7 +155,12 @@ class ResourceRuleData(RuleDocument):
     label_en: str = Field("", alias="labelEn", description=_UNUSED)
     label_zh: str = Field("", alias="labelZh", description=_UNUSED)
     resource_unit: str = Field("", alias="resourceUnit", description=_UNUSED)
-    related_resources: str = Field("", alias="relatedResources", description=_UNUSED)
+    related_resources: str = Field(
+        "",
+        alias="relatedResources",
+        description="comma-separated keys: a container with one of these or `key` is checked by the rules of "
+        "all, as by those of one group",
+    )
     ignore_node_check: str = Field("", alias="ignoreNodeCheck", description=_UNUSED)
 
 
@@ -202,6 +207,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         action=read.enforcement_action,
         default_when=read.default_when,
         additional=additional,
+        related=tuple(_names(read.related_resources)),
         description=Text(read.description_en, zh=read.description_zh),
         enabled=builder.enabled,
         location=builder.location,

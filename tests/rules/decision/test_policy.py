@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.decision.policy import Plan
-from tests.support.builders import DEVICE, injection_rule, policy, resource_rule
+from tests.support.builders import DEVICE, container, decision, injection_rule, pod, policy, resource_rule
 from tests.support.node_builders import compatibility_rule
 
 OTHER = "vendor.com/other"
@@ -32,6 +32,29 @@ def test_a_plan_has_the_rules_of_every_group_that_a_resource_belongs_to_once(
     compiled = policy(resource_rule(), resource_rule(OTHER), resource_rule("vendor.com/mig-*", group="mig"))
 
     assert rules == [rule.name for rule in compiled.plan_for(names).resources]
+
+
+@pytest.mark.parametrize("requested", [DEVICE, OTHER])
+def test_a_plan_has_related_rules_of_other_groups(requested: str) -> None:
+    """Whichever of the two names the other; a key that no rule has changes nothing."""
+    compiled = policy(
+        resource_rule(relatedResources=f"{OTHER}, vendor.com/none"),
+        resource_rule(OTHER, group="own", limits="required"),
+        resource_rule("vendor.com/third", group="own", name="cf-crl-own-third", enabled=False),
+    )
+    rules = {rule.name for rule in compiled.plan_for((requested,)).resources}
+
+    assert {"cf-crl-group-device", "cf-crl-own-other"} == rules
+    assert not decision(compiled, pod(container({DEVICE: "1"}))).allowed
+    assert decision(compiled, pod(container({DEVICE: "1", OTHER: "1"}))).allowed
+
+
+def test_related_rules_of_one_group_apply_once() -> None:
+    """As without relatedResources."""
+    texts = resource_rule(relatedResources=OTHER), resource_rule(OTHER)
+    found = [rule.name for rule in policy(*texts).plan_for((OTHER,)).resources]
+
+    assert ["cf-crl-group-device", "cf-crl-group-other"] == found
 
 
 def test_a_plan_has_injection_and_compatibility_rules_in_the_order_of_their_names() -> None:

@@ -177,6 +177,10 @@ def test_a_condition_that_is_always_false_is_a_warning() -> None:
             {"excludeResources": f"{OTHER}; vendor.com/x, cpu"},
             ["never-matches cf-crl-group-device data.excludeResources"],
         ),
+        (
+            {"relatedResources": f"{OTHER}; vendor.com/x, cpu"},
+            ["never-matches cf-crl-group-device data.relatedResources"],
+        ),
     ],
 )
 def test_a_contradictory_resource_rule_is_a_warning(data: dict[str, Any], warnings: list[str]) -> None:
@@ -242,11 +246,12 @@ def test_a_misspelt_resource_is_a_warning() -> None:
 
     assert [
         "misspelt-resource cf-crl-group-device data.excludeResources",
+        "misspelt-resource cf-crl-group-device data.relatedResources",
         "misspelt-resource injection match.resources[0]",
         "misspelt-resource injection inject.env[0].fromResource.name",
     ] == warned(
         known,
-        resource_rule(excludeResources="vendor.com/vcuda-cor, cpu"),
+        resource_rule(excludeResources="vendor.com/vcuda-cor, cpu", relatedResources="vendor.com/vcuda-cor"),
         injection_rule(inject, match={"resources": ["vendro.com/vcuda-core"]}),
     )
     assert ["vendor.com/vcuda-cor", "vendro.com/vcuda-core"] == [

@@ -120,9 +120,7 @@ data:
     (validation,) = rule.validations
 
     assert () == read.errors
-    assert {"relatedResources", "ignoreNodeCheck", "groupI18n"} == {
-        warning.path.rpartition(".")[2] for warning in read.warnings
-    }
+    assert {"ignoreNodeCheck", "groupI18n"} == {warning.path.rpartition(".")[2] for warning in read.warnings}
     assert (
         "cf-crl-gpu-manager-vcuda-core",
         "tencent.com/vcuda-core",
@@ -395,14 +393,6 @@ def test_a_name_that_does_not_end_in_its_key_is_a_warning() -> None:
         ),
         (
             "  key: vendor.com/device",
-            "  key: vendor.com/device\n  relatedResources: vendor.com/memory",
-            (
-                "data.relatedResources: gpugate does not read it: to require that resources go "
-                "together, write a validation, such as \"'KEY' in limits\""
-            ),
-        ),
-        (
-            "  key: vendor.com/device",
             '  key: vendor.com/device\n  ignoreNodeCheck: "true"',
             (
                 "data.ignoreNodeCheck: gpugate does not read it: to compare no nodes, disable the "
@@ -427,7 +417,7 @@ def test_a_key_name_or_label_that_other_systems_read_otherwise_is_a_warning(
 
 
 def test_resources_go_together_by_a_validation() -> None:
-    """What a warning about relatedResources advises."""
+    """As a condition on one of them."""
     validation = "\n  validations: |\n    - expression: \"'vendor.com/memory' in limits\""
     read = loaded(_changed(RESOURCE, "  key: vendor.com/device", f"  key: vendor.com/device{validation}"))
     rules = compile_policy(read.rules)

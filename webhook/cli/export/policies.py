@@ -197,16 +197,20 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
                     )
                 )
             objects.append(policy)
+    own = {rule.key: rule.group for group_rules in groups.values() for rule in group_rules}
     omitted = [
         (rule.name, part)
         for group_rules in groups.values()
         for rule in group_rules
-        for part in _omitted(rule)
+        for part in _omitted(rule, own)
     ]
     return Exported(tuple(objects), tuple(omitted))
 
 
-def _omitted(rule: ResourceRule) -> Iterator[Message]:
+def _omitted(rule: ResourceRule, groups: Mapping[str, str]) -> Iterator[Message]:
+    """Yield the parts of a rule that are not in the policies. groups: by the keys of all rules."""
+    if apart := [name for name in rule.related if groups.get(name, rule.group) != rule.group]:
+        yield Message("relatedResources {names} of other groups is not applied", names=", ".join(apart))
     if name := rule.runtime_class:
         yield Message("runtimeClassName {name} is not set", name=name)
     if rule.default and rule.default_when:

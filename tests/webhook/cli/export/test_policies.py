@@ -176,6 +176,21 @@ def test_each_member_that_an_expression_can_name_is_exported_or_listed() -> None
     assert READ.keys() == INPUTS.keys() - {"value"}
 
 
+def test_related_resources_of_another_group_are_listed() -> None:
+    """The policies of a group know its own rules only."""
+    read = load_rules(
+        [
+            ("a", resource_rule("vendor.com/a", group="g", relatedResources="vendor.com/b, vendor.com/c")),
+            ("b", resource_rule("vendor.com/b", group="g")),
+            ("c", resource_rule("vendor.com/c", group="h")),
+        ]
+    )
+
+    assert ["relatedResources vendor.com/c of other groups is not applied"] == [
+        text.en for _, text in export(read.rules.resources).omitted
+    ]
+
+
 def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
     """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
