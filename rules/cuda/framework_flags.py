@@ -75,6 +75,7 @@ class Framework:
     rows: Mapping[str, Mapping[str, tuple[FlagRow, ...]]]  # by flag (or variable without a flag) and value
     env: Mapping[str, str]  # variables by the flag that they set
     parallelism: Mapping[str, Any]  # from the table; may be empty
+    model: Mapping[str, Any]  # from the table; may be empty
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,6 +324,7 @@ def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[st
         },
         env={(rule.get("flags") or [name])[0]: name for rule in rules for name in rule.get("env", ())},
         parallelism=entry.get("parallelism", {}),
+        model=entry.get("model", {}),
     )
 
 
@@ -436,77 +438,99 @@ def parallelism(facts: Facts, image: str, line: CommandLine) -> tuple[Parallelis
 
 def _needed(facts: Facts, named: Collection[str], line: CommandLine) -> Iterator[Parallelism | None]:
     """Yield the GPUs that each program of a container needs. named: the frameworks in its image name."""
+    for framework, parts in started_programs(_subject(facts), named, line):
+        yield _of(_programs(facts)[framework], line.env, parts)
+
+
+def started_programs(
+    subject: Subject, named: Collection[str], line: CommandLine
+) -> Iterator[tuple[Framework, tuple[Command, Command]]]:
+    """Yield each program that a container starts: its command in a script, and the arguments.
+
+    named: the frameworks in its image name. Raises OverBudgetError.
+    """
     arguments, scripts = line.commands
-    for framework, commands in _subject(facts).programs(named, line):
+    for framework, commands in subject.programs(named, line):
         started = framework.command.search(text_of(arguments))
         servers = [server for server in commands if not started or framework.command.search(text_of(server))]
         if servers or started or not scripts:
             for server in servers or [Command(())]:
                 line.budget.spend(len(server.words) + len(arguments.words))
-                yield _of(_programs(facts)[framework], line.env, (server, arguments))
+                yield framework, (server, arguments)
 
 
-def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
-    """Return the GPUs that one program needs.
+def program_values(
+    flags: Collection[str], variables: Collection[str], env: Mapping[str, str], parts: Iterable[Command]
+) -> Values:
+    """Return the values of flags and variables of one program, a later one last; flags after variables.
 
     env: of the container.
     parts: its command; a later value takes precedence.
     """
     values: Values = {}
-    given = {name: Word(env[name]) for name in framework.env if name in env}
+    given = {name: Word(env[name]) for name in variables if name in env}
     for command in parts:
-        given.update({name: word for name, word in command.env.items() if name in framework.env})
+        given.update({name: word for name, word in command.env.items() if name in variables})
         values |= {
             name: Value(word.text, f"{name}={word.text}", word.certain) for name, word in given.items()
         }
     for command in parts:
-        values |= flag_values(framework.flags, command)
-    factors = [_first(values, names) for names in framework.factors]
-    known = [factor for factor in factors if factor and _number(factor)]
-    replicas, one = _first(values, framework.replicas), not framework.one_replica.isdisjoint(values)
-    local = _first(values, framework.local)
-    if local and _number(local) == 0:  # an API server
+        values |= flag_values(flags, command)
+    return values
+
+
+def _of(framework: _Program, env: Mapping[str, str], parts: tuple[Command, ...]) -> Parallelism | None:
+    """Return the GPUs that one program needs. env, parts: as in `program_values`."""
+    values = program_values(framework.flags, framework.env, env, parts)
+    factors = [first_value(values, names) for names in framework.factors]
+    known = [factor for factor in factors if factor and number_of(factor)]
+    replicas, one = first_value(values, framework.replicas), not framework.one_replica.isdisjoint(values)
+    local = first_value(values, framework.local)
+    if local and number_of(local) == 0:  # an API server
         return None
-    copies = local if local and _number(local) else None if one else replicas
-    if copies and not _number(copies):
+    copies = local if local and number_of(local) else None if one else replicas
+    if copies and not number_of(copies):
         copies = None
     counted = [*known, *([copies] if copies else [])]
-    written = [value for value in counted if (_number(value) or 1) > 1] or known
+    written = [value for value in counted if (number_of(value) or 1) > 1] or known
     if not written:
         return None
     nodes: int | None = 1
-    number = _first(values, framework.nodes)
+    number = first_value(values, framework.nodes)
     if number:
-        nodes = _number(number)
-    elif any(_applies(values, flag, texts) for flag, texts in framework.elsewhere.items()):
+        nodes = number_of(number)
+    elif any(applies(values, flag, texts) for flag, texts in framework.elsewhere.items()):
         nodes = None
     return Parallelism(
         framework.name,
-        prod(_number(value) or 1 for value in counted),
+        prod(number_of(value) or 1 for value in counted),
         tuple(value.written for value in written),
         framework.certain and not copies and not one and all(value.certain for value in written),
         nodes if not (framework.per_node or local) else 1,
         framework.per_node,
         framework.exact
         and not one
-        and all(value is None or (_number(value) and value.certain) for value in (*factors, replicas, local))
+        and all(
+            value is None or (number_of(value) and value.certain) for value in (*factors, replicas, local)
+        )
         and framework.unless.isdisjoint(values),
         framework.splits_model,
     )
 
 
-def _first(values: Values, names: frozenset[str]) -> Value | None:
+def first_value(values: Values, names: frozenset[str]) -> Value | None:
     """Return the last value of flags with one meaning."""
     matching = [value for name, value in values.items() if name in names]
     return matching[-1] if matching else None
 
 
-def _applies(values: Values, flag: str, texts: frozenset[str]) -> bool:
+def applies(values: Values, flag: str, texts: Collection[str]) -> bool:
+    """Return whether a flag has one of these values; any, if there are none."""
     value = values.get(flag)
     return value is not None and (not texts or value.text.lower().replace("_", "-") in texts)
 
 
-def _number(value: Value) -> int | None:
+def number_of(value: Value) -> int | None:
     """Return the number of a value; None if it is not a number."""
     valid = value.text.isascii() and value.text.isdigit() and len(value.text) <= _DIGITS
     return int(value.text) if valid else None

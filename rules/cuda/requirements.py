@@ -41,6 +41,16 @@ from rules.cuda.nvidia_require import (
     parse_constraint,
     requirement_cost,
 )
+from rules.cuda.served_model import (
+    ModelRequirement,
+    Serving,
+    may_be_name,
+    model_subject,
+    model_variables,
+    served_models,
+    serving,
+    stored_model,
+)
 from rules.cuda.shell_script import CommandLine, FlagSearch
 from rules.cuda.tables import BUILT_IN, Facts, derived, read_table, toolkits
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -103,6 +113,7 @@ class ContainerFacts(NamedTuple):
     several: str = ""  # as in GpuRequirements
     runtime_class: str = ""  # as in GpuRequirements
     idle: bool = False  # its command runs no GPU code
+    serving: Serving | None = None  # if it may serve a model
 
 
 class CudaRequirement(NamedTuple):
@@ -165,6 +176,7 @@ class GpuRequirements:
     cuda_compat: CompatLibraries = CompatLibraries.UNKNOWN
     platforms: PlatformRequirement | None = None  # None: unknown
     memory: MemoryRequirement | None = None
+    models: tuple[ModelRequirement, ...] = ()  # that it serves
     several: str = ""  # a resource of which it requests several, if these may be replicas of one GPU
     runtime_class: str = ""  # the pod's RuntimeClass, if it sets the mode of the container runtime
     declared: tuple[str, ...] = ()  # annotations and variables of the pod that replace facts of the image
@@ -186,7 +198,7 @@ class GpuRequirements:
 
     def __post_init__(self) -> None:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        others = self.platforms, self.memory, self.several, self.runtime_class
+        others = self.platforms, self.memory, self.models, self.several, self.runtime_class
         object.__setattr__(self, "_hash", hash((*members, *others)))
         of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
         object.__setattr__(self, "driver_constraints", of_driver)
@@ -211,6 +223,7 @@ class GpuRequirements:
             compute=tuple([requirement._replace(origin=_NO_ORIGIN) for requirement in self.compute]),
             platforms=self.platforms and self.platforms._replace(origin=_NO_ORIGIN),
             memory=self.memory and self.memory._replace(origin=_NO_ORIGIN),
+            models=tuple([model.without_texts() for model in self.models]),
         )
 
     def admits(self, host: Host) -> bool | None:
@@ -277,16 +290,32 @@ def container_facts(
 
     runtime_class: the pod's, as JSON. relevance: by the facts that are used, or else by the built-in ones.
     """
-    words = (*container.strings("command"), *container.strings("args"))
+    command = container.strings("command")
+    words = (*command, *container.strings("args"))
     relevance = relevance or relevance_of(BUILT_IN)
     known, unknown = _variables(container, words, budget or Budget(), relevance.variables)
     stated = tuple(_annotations_for(container.name, annotations)) if annotations else ()
     # Variables may add flags to any command, which names the framework.
-    kept = words if words and (known or relevance.has(" ".join(words))) else ()
+    stored = stored_model(container, annotations)
+    kept: tuple[str, ...] = ()
+    serves = bool(stored)
+    if words or known:
+        line = " ".join(words)
+        is_name = not command and bool(words) and may_be_name(words[0])
+        serves = serves or is_name or relevance.serves(line, known)
+        kept = words if known or serves or relevance.has(line) else ()
     sets_mode = runtime_class if runtime_class and runtime_class in _runtime_classes() else ""
     several = _several(container)
     return ContainerFacts(
-        container.image, kept, known, unknown, stated, several, str(sets_mode), is_idle(words)
+        container.image,
+        kept,
+        known,
+        unknown,
+        stated,
+        several,
+        str(sets_mode),
+        is_idle(words),
+        serving(container, stored) if serves else None,
     )
 
 
@@ -319,18 +348,27 @@ class Relevance(NamedTuple):
 
     variables: frozenset[str]  # and those that begin with REQUIRE_PREFIX
     flags: tuple[FlagSearch, FlagSearch]
+    models: FlagSearch
+    model_names: frozenset[str]  # variables
 
     def has(self, line: str) -> bool:
         """Return whether a command line may require something, alone or with its variables."""
         return "$(" in line or self.flags[0].found_in(line) or self.flags[1].found_in(line)
 
+    def serves(self, line: str, known: _Pairs) -> bool:
+        """Return whether a command line, or one of its variables, may name a model."""
+        if self.models.found_in(line):
+            return True
+        return any(name in self.model_names or self.models.found_in(text) for name, text in known)
+
 
 @derived
 def relevance_of(facts: Facts) -> Relevance:
     """Return what may require something of GPUs, by the flags of frameworks."""
-    flags = framework_flags.variables(facts) | parallelism_variables(facts)
+    flags = framework_flags.variables(facts) | parallelism_variables(facts) | model_variables(facts)
     variables = frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
-    return Relevance(variables, framework_flags.flag_searches(facts))
+    models = model_subject(facts)
+    return Relevance(variables, framework_flags.flag_searches(facts), models.flags, models.env)
 
 
 def requirements_reader(
@@ -429,7 +467,11 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -
     platforms = _platforms_of_image(image)
     memory = _memory_of_annotation(annotations) or _memory_of_image(image)
     needed = parallelism(catalog.facts, facts.image, line) if line else ()
-    of_nodes = _STEPS_OF_REQUIREMENTS if cuda or own or compute or platforms or memory else 0
+    models: tuple[ModelRequirement, ...] = ()
+    if facts.serving:
+        line = line or framework_flags.command_line(catalog.facts, (), {}, budget=budget)
+        models = served_models(catalog.facts, facts.image, line, env.unknown, facts.serving)
+    of_nodes = _STEPS_OF_REQUIREMENTS if cuda or own or compute or platforms or memory or models else 0
     budget.spend(of_image + of_nodes)
     return GpuRequirements(
         cuda=cuda,
@@ -443,6 +485,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -
         cuda_compat=compat or image.cuda_compat,
         platforms=platforms,
         memory=memory,
+        models=models,
         several=facts.several,
         runtime_class=facts.runtime_class,
         declared=tuple(replacing),
@@ -640,7 +683,7 @@ def _command_line(
     """Return the command line; None if neither it nor a variable is relevant."""
     if not container.words and not env.known:
         return None
-    exported = parallelism_variables(facts)
+    exported = parallelism_variables(facts) | model_variables(facts)
     return framework_flags.command_line(facts, container.words, env.known, env.unknown, exported, budget)
 
 
