@@ -9,7 +9,8 @@ from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.result import RuleRequirement
-from rules.cuda.gpu_memory import shown
+from rules.cuda.gpu_memory import MIB, shown
+from rules.cuda.served_model import ModelRequirement, gib
 from rules.cuda.tables import (
     Facts,
     capability,
@@ -38,6 +39,7 @@ _CUDA: Final = Message("CUDA {version} (drivers from {branch} on have it)")
 _CUDA_ALONE: Final = Message("CUDA {version}")
 _COMPUTE: Final = Message("compute capability {minimum}")
 _MEMORY: Final = Message("{amount} of GPU memory")
+_WEIGHTS: Final = Message("{weights} GiB of GPU memory for {model}, and more to serve it")
 _DRIVER: Final = Message("a driver that {variable} admits")
 _GPUS: Final = Message("GPUs {names}")
 _PERHAPS: Final = Message("perhaps {names}")
@@ -71,10 +73,17 @@ def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> M
         needs.append(words.having(version=cuda.version))
     elif requirements.constraints:
         needs.append(_DRIVER.having(variable=requirements.constraints[0].variable))
-    if requirements.compute:
-        needs.append(_COMPUTE.having(minimum=max(least.minimum for least in requirements.compute)))
+    minimums = [least.minimum for least in requirements.compute]
+    minimums += [since for model in requirements.models if (since := model.since)]
+    if minimums:
+        needs.append(_COMPUTE.having(minimum=max(minimums)))
     if requirements.memory:
         needs.append(_MEMORY.having(amount=shown(requirements.memory.mib)))
+    needs += [
+        _WEIGHTS.having(weights=gib(weights.on_rank(None)), model=weights.model)
+        for model in requirements.models
+        if (weights := model.weights)
+    ]
     if not needs:
         return (_NO_CUDA if requirements.no_cuda else _UNKNOWN).having(container=name)
     if gpu_resources(container.names).slices:
@@ -93,14 +102,30 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     branch = first_branch_with(facts, cuda.version) if cuda else newest_branch(facts)
     if branch is None:
         return _NO_DRIVER
+    models = requirements.models if policy.checks.model is not Level.COMPATIBLE else ()
     levels = {
-        gpu: level_of(check_on_node(policy, requirements, _node(gpu, branch, facts))) for gpu in _gpus(facts)
+        gpu: max(
+            level_of(check_on_node(policy, requirements, _node(gpu, branch, facts))),
+            *(_level_of(model, gpu) for model in models),
+            Level.COMPATIBLE,
+        )
+        for gpu in _gpus(facts)
     }
     names = _names(facts, lambda gpu: levels[gpu] is Level.COMPATIBLE)
     maybe = _names(facts, lambda gpu: Level.COMPATIBLE < levels[gpu] < Level.INCOMPATIBLE)
     parts = [_GPUS.having(names=names)] if names else []
     parts += [_PERHAPS.having(names=maybe)] if maybe else []
     return Joined(", ", parts) if parts else _NO_GPU
+
+
+def _level_of(model: ModelRequirement, gpu: _Gpu) -> Level:
+    """Return whether the weights of a model fit a GPU, by the data sheet."""
+    if model.weights is None:
+        return Level.COMPATIBLE
+    if gpu.memory_mib is None:
+        return Level.UNKNOWN
+    fits = model.weights.on_rank(gpu.compute) < gpu.memory_mib * MIB * model.weights.fraction
+    return Level.COMPATIBLE if fits else Level.INCOMPATIBLE
 
 
 def _names(facts: Facts, meant: Callable[[_Gpu], bool]) -> Message:

@@ -21,6 +21,7 @@ from rules.compatibility.suitable_gpus import gpus_for
 from rules.cuda.gpu_memory import shown
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.requirements import GpuRequirements
+from rules.cuda.served_model import gib
 from rules.decision.messages import WarningLine
 from rules.decision.not_checked import out_of_scope
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
@@ -46,6 +47,9 @@ _START: Final = Message("a driver that {variable} admits: {origin}")
 _CUDA: Final = Message("CUDA {version}: {origin}")
 _COMPUTE: Final = Message("compute capability {minimum}: {origin}")
 _MEMORY: Final = Message("GPU memory {amount}: {origin}")
+_WEIGHTS: Final = Message(
+    "{weights} GiB of weights on each GPU, of whose memory {fraction} may be used: {origin}"
+)
 _PLATFORMS: Final = Message("CPU architecture {names}: {origin}")
 _SIGNED: Final = Message("names the rules that changed the pod")
 _AFFINITY: Final = Message("only nodes that are compatible with {names}")
@@ -359,6 +363,13 @@ def _requirement(requirements: GpuRequirements) -> list[Message]:
     lines += [_COMPUTE.having(minimum=least.minimum, origin=least.origin) for least in requirements.compute]
     if memory := requirements.memory:
         lines.append(_MEMORY.having(amount=shown(memory.mib), origin=memory.origin))
+    for model in requirements.models:
+        if (precision := model.precision) and precision.since:
+            lines.append(_COMPUTE.having(minimum=precision.since, origin=precision.reason))
+        if weights := model.weights:
+            fraction = f"{float(weights.fraction):g}"
+            on_each = gib(weights.on_rank(None))
+            lines.append(_WEIGHTS.having(weights=on_each, fraction=fraction, origin=weights.origin))
     if platforms := requirements.platforms:
         names = "/".join(sorted(platforms.architectures))
         lines.append(_PLATFORMS.having(names=names, origin=platforms.origin))

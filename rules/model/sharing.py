@@ -37,6 +37,7 @@ class Checks:
     architecture: Level = Level.INCOMPATIBLE
     gpu_memory: Level = Level.INCOMPATIBLE
     gpu_settings: Level = Level.UNSTABLE
+    model: Level = Level.INCOMPATIBLE
 
 
 # For whoever has no rule: the matrix, and what a node supports.

@@ -146,6 +146,11 @@ class ChecksDocument(RuleDocument):
         alias="gpuSettings",
         description="variables, privileges or mounts contradict the NVIDIA GPUs that the container requests",
     )
+    model: Effect = Field(
+        "deny",
+        description="the model of an inference server does not fit the GPUs: its weights, data type or "
+        "attention heads",
+    )
 
     def levels(self, action: str | None = None) -> Checks:
         """Return the levels of the checks; action: of those with this effect only, as if they denied."""

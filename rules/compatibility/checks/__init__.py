@@ -14,6 +14,9 @@ from rules.compatibility.checks.driver_support import DriverSupportCheck
 from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
 from rules.compatibility.checks.gpu_settings import GpuSettingsCheck
+from rules.compatibility.checks.model_precision import ModelPrecisionCheck
+from rules.compatibility.checks.model_split import ModelSplitCheck
+from rules.compatibility.checks.model_weights import ModelWeightsCheck
 from rules.compatibility.checks.nvidia_require import NvidiaRequireCheck
 from rules.compatibility.checks.parallelism import ParallelismCheck
 from rules.compatibility.checks.shared_gpu_count import SharedGpuCountCheck
@@ -39,6 +42,9 @@ CHECKS: Final[tuple[Check, ...]] = (
     ParallelismCheck(),
     SharedMemoryCheck(),
     GpuSettingsCheck(),
+    ModelSplitCheck(),
+    ModelPrecisionCheck(),
+    ModelWeightsCheck(),
 )
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.

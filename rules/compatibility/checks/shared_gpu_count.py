@@ -36,7 +36,7 @@ class SharedGpuCountCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result if the container requests several GPUs, and those of the node are shared."""
-        if not _applies(policy, requirements) or (strategy := _strategy(node)) is None:
+        if not _applies(policy, requirements) or (strategy := sharing_strategy(node)) is None:
             return
         resource = requirements.several
         if strategy == _MPS:
@@ -61,7 +61,7 @@ def _applies(policy: SharingPolicy, requirements: GpuRequirements) -> bool:
     return bool(requirements.several) and not off
 
 
-def _strategy(node: NodeCapabilities) -> str | None:
+def sharing_strategy(node: NodeCapabilities) -> str | None:
     """Return how the GPUs of a node are shared; None if they are not. Older labels name the product only."""
     if node.sharing_strategy in (_MPS, _TIME_SLICING):
         return node.sharing_strategy

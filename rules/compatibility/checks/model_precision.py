@@ -1,0 +1,54 @@
+"""The data type of a model against what GPU and server support."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+from rules.compatibility.checks.base import Check
+from rules.compatibility.checks.compute_capability import newer_gpu
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.served_model import ModelPrecision
+from rules.cuda.versions import ComputeCapability
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from rules.text.i18n import Message
+
+
+class ModelPrecisionCheck(Check):
+    """A data type that the GPU or the server does not have; nothing if the compute capability is unknown."""
+
+    is_optional: ClassVar[bool] = True
+
+    def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
+        """Return a result for each data type that the server refuses on every GPU."""
+        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
+            return ()
+        return tuple(
+            [
+                CheckResult(capped(policy.checks.model, certain=need.certain), need.reason, need.remedy)
+                for need in _needs(requirements)
+                if need.since is None
+            ]
+        )
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result for each data type that the GPU does not have."""
+        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
+            return
+        if (capability := node.gpu_capability) is None:
+            return
+        gpu = ComputeCapability(*capability)
+        for need in _needs(requirements):
+            if need.since is not None and gpu < need.since:
+                reason = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.since)
+                remedy = Message("{way_out}, or {newer}", way_out=need.remedy, newer=newer_gpu(need.since))
+                level = capped(policy.checks.model, certain=need.certain)
+                yield CheckResult(level, reason, remedy, origin=need.reason)
+
+
+def _needs(requirements: GpuRequirements) -> Iterator[ModelPrecision]:
+    return (model.precision for model in requirements.models if model.precision)

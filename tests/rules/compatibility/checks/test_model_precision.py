@@ -1,0 +1,66 @@
+"""The data type of a model on GPUs without bfloat16, and one that its server refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from rules.compatibility.checks.model_precision import ModelPrecisionCheck
+from rules.model.check_result import CheckResult, Level
+from rules.model.sharing import Checks, SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
+from tests.support.requirement_builders import requirements
+
+OLD_VLLM, VLLM = "vllm/vllm-openai:v0.6.3", "vllm/vllm-openai:v0.9.2"
+QWEN = "--model=Qwen/Qwen2.5-7B-Instruct"
+GEMMA = "--model=google/gemma-2-9b-it"
+V100, A100, UNKNOWN = (NodeCapabilities(compute_capability=each) for each in [(7, 0), (8, 0), None])
+
+
+def check(
+    node: NodeCapabilities, image: str, *args: str, level: Level = Level.INCOMPATIBLE
+) -> list[CheckResult]:
+    """Return the results on a node, and on all."""
+    policy, needed = SharingPolicy(checks=Checks(model=level)), requirements(image, *args)
+    check = ModelPrecisionCheck()
+    return [*check.on_any_node(policy, needed), *check.on_node(policy, needed, node)]
+
+
+def test_bfloat16_of_the_config_is_an_error_on_a_gpu_without_it_and_the_fix_is_a_flag() -> None:
+    """The origin names model, version and flag."""
+    (result,) = check(V100, OLD_VLLM, QWEN)
+
+    assert (Level.INCOMPATIBLE, "compute capability 7.0, below 8.0") == (result.level, result.reason.en)
+    assert "set --dtype=half, or use a GPU of compute capability 8.0 or higher" == result.remedy.en
+    assert (
+        "vLLM 0.6.3 without `--dtype` uses the data type of Qwen/Qwen2.5-7B-Instruct, bfloat16, "
+        "which needs compute capability 8.0"
+    ) == result.origin.en
+
+
+@pytest.mark.parametrize(
+    ("node", "image", "args", "level"),
+    [
+        (A100, OLD_VLLM, [QWEN], Level.INCOMPATIBLE),
+        (UNKNOWN, OLD_VLLM, [QWEN], Level.INCOMPATIBLE),
+        (V100, OLD_VLLM, [QWEN, "--dtype=half"], Level.INCOMPATIBLE),
+        (V100, VLLM, [QWEN], Level.INCOMPATIBLE),
+        (V100, OLD_VLLM, [QWEN], Level.COMPATIBLE),
+        (V100, VLLM, [GEMMA], Level.INCOMPATIBLE),
+        (V100, VLLM, [GEMMA, "--dtype=auto"], Level.INCOMPATIBLE),
+    ],
+)
+def test_nothing_is_said_with_bfloat16_with_the_fix_and_of_later_versions(
+    node: NodeCapabilities, image: str, args: list[str], level: Level
+) -> None:
+    """Also if the compute capability is unknown."""
+    assert [] == check(node, image, *args, level=level)
+
+
+def test_a_model_without_float16_takes_float32() -> None:
+    """By a flag, or by itself; asking for float16 is refused on any GPU from 0.9.1 on."""
+    (old,) = check(V100, OLD_VLLM, GEMMA)
+    (refused,) = check(A100, VLLM, GEMMA, "--dtype=half")
+
+    assert old.remedy.en.startswith("set --dtype=float32")
+    assert [] == check(V100, OLD_VLLM, GEMMA, "--dtype=float32")
+    assert (Level.INCOMPATIBLE, "set `--dtype=auto`") == (refused.level, refused.remedy.en)

@@ -1,0 +1,55 @@
+"""A model that its server cannot split into as many parts, as a finding on the container."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from rules.compatibility.checks.model_split import ModelSplitCheck
+from rules.model.check_result import CheckResult, Level
+from rules.model.sharing import Checks, SharingPolicy
+from rules.text.paths import field_path
+from tests.support.check_builders import checked
+
+VLLM = "vllm/vllm-openai:v0.9.2"
+PHI = ["--model=microsoft/phi-4", "--tensor-parallel-size=4"]
+
+
+def check(*args: str, level: Level = Level.INCOMPATIBLE, **fields: Any) -> list[CheckResult]:
+    """Return the findings on a container with four GPUs."""
+    policy = SharingPolicy(checks=Checks(model=level))
+    return checked(ModelSplitCheck(), policy, VLLM, *args, limits={"nvidia.com/gpu": 4}, **fields)
+
+
+@pytest.mark.parametrize(
+    ("fields", "path"),
+    [
+        ({}, "args[1]"),
+        ({"args": ["--tensor-parallel-size", "4", "--model", "microsoft/phi-4"]}, "args[0]"),
+        ({"args": [], "command": ["vllm", "serve", "microsoft/phi-4", "-tp=4"]}, "command[3]"),
+        ({"args": ["vllm serve microsoft/phi-4 -tp 4"], "command": ["sh", "-c"]}, "args"),
+    ],
+)
+def test_a_model_that_cannot_be_split_is_an_error_at_the_flag(fields: dict[str, Any], path: str) -> None:
+    """In a script, at the script."""
+    (finding,) = check(*PHI, **fields)
+
+    assert (Level.INCOMPATIBLE, f"spec.containers[0].{path}") == (finding.level, field_path(finding.path))
+    assert "10 key-value heads of microsoft/phi-4 into 4 parts" in finding.reason.en
+
+
+@pytest.mark.parametrize(
+    ("args", "level", "levels"),
+    [
+        (PHI, Level.UNSTABLE, [Level.UNSTABLE]),
+        (PHI, Level.COMPATIBLE, []),
+        (["--model=team/phi-4", "-tp=4"], Level.INCOMPATIBLE, [Level.UNSTABLE]),
+        (["--model=microsoft/phi-4", "-tp=2"], Level.INCOMPATIBLE, []),
+    ],
+)
+def test_the_rule_and_the_certainty_decide_the_effect(
+    args: list[str], level: Level, levels: list[Level]
+) -> None:
+    """A copy by another organisation may be another model."""
+    assert levels == [finding.level for finding in check(*args, level=level)]
