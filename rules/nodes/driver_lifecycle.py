@@ -1,4 +1,4 @@
-"""The end of NVIDIA's support of driver branches. It is shown to people, and no decision depends on it."""
+"""The end of NVIDIA's support of driver branches and CUDA toolkits. It decides nothing; people are told."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
-from rules.cuda.tables import Facts, lifecycle_of_branch
+from rules.cuda.tables import Facts, branch_of_cuda, lifecycle_of_branch
+from rules.cuda.versions import CudaVersion
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
 from rules.text.i18n import Message
 
@@ -71,6 +72,21 @@ def support_lines(supports: Iterable[DriverSupport | None]) -> list[Message]:
     """Return a line for each driver branch whose support ends or has ended, the oldest first."""
     known = sorted({support for support in supports if support})
     return [line for support in known if (line := support.line)]
+
+
+def ended_toolkits(facts: Facts, toolkits: Iterable[CudaVersion], month: str) -> dict[CudaVersion, str]:
+    """Return the CUDA toolkits out of support in a month, the oldest first, with the last month of each.
+
+    NVIDIA updates the images of a toolkit while it supports the driver branch that the toolkit came with.
+    Source: https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/support-policy.md
+    """
+    branches = {cuda: branch_of_cuda(facts, cuda) for cuda in sorted(set(toolkits))}
+    supports = {cuda: driver_support(facts, branch, month) for cuda, branch in branches.items() if branch}
+    return {
+        cuda: support.end
+        for cuda, support in supports.items()
+        if support and support.end and support.state is SupportState.ENDED
+    }
 
 
 def _state(end: str, month: str) -> SupportState:

@@ -124,6 +124,37 @@ def test_an_audit_notes_drivers_of_nodes_that_are_out_of_support() -> None:
     assert ENDED in document("audit", "-f", WORKLOADS, "--nodes", NODES)["drivers"]
 
 
+def test_an_audit_notes_the_cuda_of_images_that_get_no_fixes(tmp_path: Path) -> None:
+    """Of containers with accelerators, if the toolkit in the image is known."""
+    tags = ("11.7.1-base-ubuntu22.04", "13.0.0-base-ubuntu24.04", "11.0.3-base-ubuntu20.04")
+    containers = [
+        {"name": f"c{at}", "image": f"nvidia/cuda:{tag}", "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+        for at, tag in enumerate(tags)
+    ]
+    containers.append({"name": "other", "image": "nvidia/cuda:12.1.1-base-ubuntu22.04"})
+    path = tmp_path / "pod.json"
+    path.write_text(
+        json.dumps(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "old", "namespace": "team"},
+                "spec": {"containers": containers},
+            }
+        ),
+        "utf-8",
+    )
+    result = gpugate("audit", "-f", path, "--nodes", NODES)
+
+    assert (
+        "note: images of CUDA 11.0 (2023-07), 11.7 (2023-05): out of support by NVIDIA, so they get no "
+        "fixes; use images of a newer CUDA\n" in result.stderr
+    )
+    assert [{"cuda": "11.0", "end": "2023-07"}, {"cuda": "11.7", "end": "2023-05"}] == document(
+        "audit", "-f", str(path), "--nodes", NODES
+    )["endedToolkits"]
+
+
 def test_an_end_of_support_is_said_in_chinese_too() -> None:
     """As all messages."""
     result = gpugate("audit", "-f", WORKLOADS, "--nodes", NODES, "--lang", "zh")

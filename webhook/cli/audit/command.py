@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -12,8 +12,10 @@ from typing import Any, Final
 import click
 
 from rules import Language
+from rules.cuda.versions import CudaVersion
+from rules.kube.pod import Pod
 from rules.model.sharing import SharingPolicy
-from rules.nodes.driver_lifecycle import DriverSupport, support_lines, support_of
+from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
 from rules.nodes.label_families import LabelNames
 from webhook.cli.audit.findings import (
     EvaluatedObject,
@@ -61,6 +63,7 @@ from webhook.cli.terminal.vocabulary import (
     EVALUATING_WORKLOADS,
     NODES_HEADING,
     NOT_CHECKED_LINE,
+    OLD_TOOLKITS,
     READING_WORKLOADS,
     REPORTS_WRITTEN,
     RULES_HEADING,
@@ -144,8 +147,9 @@ def command(
     pods = [pod for workload in audited for pod in workload.workload.pods]
     quotas = session.quotas.used_up((pod.key.namespace, pod.document.get("spec") or {}) for pod in pods)
     supports = sorted({*filter(None, _supports(session))})
+    ended = ended_toolkits(session.policy.facts, _toolkits(session, audited), this_month())
     if output == "json":
-        _show_json(audited, quotas, supports, session.notes, session.language)
+        _show_json(audited, quotas, supports, ended, session.notes, session.language)
     elif output in FORMATS:
         report = _report(audited, session, _tables(session) if output == "html" else ())
         if write:
@@ -158,6 +162,9 @@ def command(
             print_warning(used_up.message, session.language)
         for line in support_lines(supports):
             print_note(line, session.language)
+        if ended:
+            shown = ", ".join(f"{cuda} ({end})" for cuda, end in ended.items())
+            print_note(OLD_TOOLKITS.having(versions=shown), session.language)
     decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
     sys.exit(session.exit_status(() if write else decisions, fail_on))
 
@@ -167,6 +174,18 @@ def _supports(session: Session) -> Iterator[DriverSupport | None]:
     inventory = session.inventory
     for node_class in inventory.classes(inventory.everything, session.label_names):
         yield support_of(node_class.capabilities, this_month())
+
+
+def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> Iterator[CudaVersion]:
+    """Yield the CUDA toolkits that are known to be in the images of containers with accelerators."""
+    policy = session.policy
+    for owner in (evaluated.object for workload in audited for evaluated in workload.objects):
+        pods = policy.workloads.pods_of(owner.group, owner.kind, owner.document)
+        for path, (raw, others) in pods.items():
+            for container in Pod(owner.document, raw, path, others).users:
+                image = policy.catalog.find(container.image)
+                if image.cuda and image.exact:
+                    yield image.cuda
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
@@ -262,6 +281,7 @@ def _show_json(
     audited: Sequence[EvaluatedWorkload],
     quotas: Sequence[QuotaFinding],
     supports: Sequence[DriverSupport],
+    ended: Mapping[CudaVersion, str],
     notes: Sequence[str],
     language: Language,
 ) -> None:
@@ -287,6 +307,7 @@ def _show_json(
         "workloads": facts,
         "quotas": [quota._asdict() for quota in quotas],
         "drivers": [support.document() for support in supports],
+        "endedToolkits": [{"cuda": str(cuda), "end": end} for cuda, end in ended.items()],
         "notes": list(notes),
     }
     print_json(document)

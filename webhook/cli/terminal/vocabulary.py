@@ -205,6 +205,9 @@ SKIPPED_COUNT: Final = Message(", {skipped} skipped")
 AUDIT_SUMMARY: Final = Message(
     "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)"
 )
+OLD_TOOLKITS: Final = Message(
+    "images of CUDA {versions}: out of support by NVIDIA, so they get no fixes; use images of a newer CUDA"
+)
 # Reports of `audit`.
 CLUSTER_CONTEXT: Final = Message("cluster, {context}")
 CURRENT_CONTEXT: Final = Message("current context")
