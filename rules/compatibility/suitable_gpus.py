@@ -16,6 +16,7 @@ from rules.cuda.tables import (
     capability,
     cuda_of_branch,
     derived,
+    first_branch_of,
     first_branch_with,
     last_branch_of,
     newest_branch,
@@ -46,6 +47,7 @@ _PERHAPS: Final = Message("perhaps {names}")
 _NO_DRIVER: Final = Message("no known driver has it")
 _NO_GPU: Final = Message("no known GPU has it")
 _RANGE: Final = Message("{first} to {last}")
+_FROM_DRIVER: Final = Message("{names} (drivers from {branches} on)")
 # GPUs that are named, of architectures of which not all GPUs are meant.
 _MOST_PRODUCTS: Final = 6
 
@@ -95,7 +97,8 @@ def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> M
 def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     """Return the known GPUs that have what a container needs, and those that may have it.
 
-    Each with the driver that the CUDA version needs, or the last one that supports the GPU.
+    Each with the driver that the CUDA version needs, or the last one that supports the GPU; if that is older
+    than the GPU, with the first one that supports it, which is named.
     """
     policy, requirements = required.rule.sharing, required.requirements
     cuda = requirements.cuda
@@ -111,8 +114,8 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
         )
         for gpu in _gpus(facts)
     }
-    names = _names(facts, lambda gpu: levels[gpu] is Level.COMPATIBLE)
-    maybe = _names(facts, lambda gpu: Level.COMPATIBLE < levels[gpu] < Level.INCOMPATIBLE)
+    names = _names(facts, branch, lambda gpu: levels[gpu] is Level.COMPATIBLE)
+    maybe = _names(facts, branch, lambda gpu: Level.COMPATIBLE < levels[gpu] < Level.INCOMPATIBLE)
     parts = [_GPUS.having(names=names)] if names else []
     parts += [_PERHAPS.having(names=maybe)] if maybe else []
     return Joined(", ", parts) if parts else _NO_GPU
@@ -128,15 +131,26 @@ def _level_of(model: ModelRequirement, gpu: _Gpu) -> Level:
     return Level.COMPATIBLE if fits else Level.INCOMPATIBLE
 
 
-def _names(facts: Facts, meant: Callable[[_Gpu], bool]) -> Message:
-    """Return the GPUs that are meant: `Turing to Hopper`, and products of incomplete architectures."""
+def _names(facts: Facts, branch: int, meant: Callable[[_Gpu], bool]) -> Message:
+    """Return the GPUs that are meant: `Turing to Hopper`, and products of incomplete architectures.
+
+    branch: of the driver that is needed anyway; a newer one that all GPUs of an architecture need is named.
+    """
+
+    def kind(architecture: tuple[str, list[_Gpu]]) -> tuple[bool, tuple[int, ...]]:
+        branches = {_first(gpu, facts) for gpu in architecture[1]}
+        newer = tuple(sorted(branches)) if min(branches) > branch else ()
+        return all(map(meant, architecture[1])), newer
+
     parts: list[Message | str] = []
     architectures = [(name, [*gpus]) for name, gpus in groupby(_gpus(facts), lambda gpu: gpu.architecture)]
-    for is_complete, run in groupby(architectures, lambda architecture: all(map(meant, architecture[1]))):
+    for (is_complete, branches), run in groupby(architectures, kind):
         members = list(run)
         if is_complete:
             (first, _), (last, _) = members[0], members[-1]
-            parts.append(_RANGE.having(first=first, last=last) if len(members) > 1 else first)
+            names = _RANGE.having(first=first, last=last) if len(members) > 1 else first
+            newer = Joined(" or ", map(str, branches))
+            parts.append(_FROM_DRIVER.having(names=names, branches=newer) if branches else names)
             continue
         products = list(
             dict.fromkeys(gpu.product for _, gpus in members for gpu in gpus if gpu.is_named and meant(gpu))
@@ -160,9 +174,15 @@ def _gpus(facts: Facts) -> tuple[_Gpu, ...]:
     return tuple(gpu for of_architecture in gpus.values() for gpu in of_architecture)
 
 
+def _first(gpu: _Gpu, facts: Facts) -> int:
+    """Return the first driver branch that supports a GPU; 0: all known ones do."""
+    first = first_branch_of(facts, gpu.compute)
+    return first.value.branch if first else 0
+
+
 def _node(gpu: _Gpu, branch: int, facts: Facts) -> NodeCapabilities:
     last = last_branch_of(facts, gpu.compute)
-    branch = min(branch, last.value.branch) if last else branch
+    branch = min(branch, last.value.branch) if last else max(branch, _first(gpu, facts))
     cuda, driver = cuda_of_branch(facts, branch), newest_release(facts, branch)
     return NodeCapabilities(
         cuda=cuda.value if cuda else None,

@@ -226,9 +226,10 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "driver_redist": {"cuda": CudaVersion.parse},
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
-    "gpus": {"compute": ComputeCapability.parse},
+    "gpus": {"compute": ComputeCapability.parse, "listed": DriverVersion.parse},
     "gpu_profiles": {"compute": ComputeCapability.parse},
     "last_branches": {"below": ComputeCapability.parse},
+    "first_branches": {"compute": ComputeCapability.parse},
     "minor_version_floors": {"driver": DriverVersion.parse},
 }
 # Keys of regular expressions: characters of a text, and at how many of them a match may start. A command that
@@ -270,10 +271,12 @@ def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
                 branch=row["branch"],
             )
             yield (*place, "branches", index + 1), text
-    for index, row in enumerate(tables["drivers"]["last_branches"]):
-        if row["branch"] not in numbers:
-            text = Message("driver branch {branch} is not in the table of branches", branch=row["branch"])
-            yield (*place, "last_branches", index, "branch"), text
+    for section in ("last_branches", "first_branches"):
+        for index, row in enumerate(tables["drivers"][section]):
+            for key in ("branch", "chips"):
+                if row.get(key, row["branch"]) not in numbers:
+                    text = Message("driver branch {branch} is not in the table of branches", branch=row[key])
+                    yield (*place, section, index, key), text
 
 
 def _rows(value: Any, path: Path) -> Iterator[tuple[Path, dict[str, Any]]]:

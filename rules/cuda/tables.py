@@ -85,6 +85,8 @@ class GpuModel:
     brands: tuple[str, ...] = ()  # NVML's names of its brand with different drivers, in lower case
     memory_mib: int | None = None  # by its data sheet, or of the MIG slice; None: unknown
     host: str = "amd64"  # the CPU architecture of its machines
+    # The first driver of each branch that names it, up to the branch from which on all do; empty: unknown.
+    listed: tuple[DriverVersion, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -384,6 +386,30 @@ def last_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[LastBranch] | Non
     return next((fact for fact in last_branches(facts) if gpu < fact.value.below), None)
 
 
+@dataclass(frozen=True, slots=True)
+class FirstBranch:
+    """The first driver branch that supports the GPUs of a compute capability."""
+
+    architecture: str
+    branch: int
+    chips: int  # older ones do not know the chips; what one from here to `branch` does with them is unknown
+
+
+@derived
+def _first_branches(facts: Facts) -> dict[tuple[int, ...], Fact[FirstBranch]]:
+    return {
+        capability(row["compute"]): _fact(
+            FirstBranch(row["arch"], row["branch"], row.get("chips", row["branch"])), row
+        )
+        for row in facts.table("drivers")["first_branches"]
+    }
+
+
+def first_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[FirstBranch] | None:
+    """Return the first driver branch that supports a compute capability; None: all known ones do."""
+    return _first_branches(facts).get(gpu)
+
+
 # NVIDIA_REQUIRE_CUDA of nvidia/cuda
 
 
@@ -452,6 +478,7 @@ def _gpus(facts: Facts) -> tuple[tuple[re.Pattern[str], GpuModel], ...]:
                 tuple(row.get("brand", "").split()),
                 row.get("memory"),
                 row.get("host", "amd64"),
+                tuple(_driver(word) for word in row.get("listed", "").split()),
             ),
         )
         for row in (*facts.table("gpus"), *facts.table("gpu_profiles"))

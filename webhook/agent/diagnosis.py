@@ -38,7 +38,8 @@ _LINE: Final = Message("{what}{errors}; {remedy}")
 _INSTALL: Final = Message("install one on the node")
 _LOAD: Final = Message(
     "load it on the node: `modprobe nvidia`; if that finds no device, check the kernel log (dmesg) for `will "
-    "ignore this GPU`: a driver newer than R580 does not support Maxwell, Pascal and Volta"
+    "ignore this GPU`: a driver newer than R580 does not support Maxwell, Pascal and Volta; and for `is not "
+    "supported by the`: the driver may be older than the GPU"
 )
 _NO_LIBRARY: Final = Message(", but its library libnvidia-ml.so.1 was not found here")
 _NO_DEVICES: Final = Message(", but its devices /dev/nvidia* are missing here")

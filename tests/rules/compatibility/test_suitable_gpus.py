@@ -44,7 +44,7 @@ def needs(image: str, *words: str, resource: str = GPU, **annotations: str) -> s
             "tensorflow/tensorflow:2.16.1-gpu",
             (),
             "CUDA 12.3 (drivers from 545 on have it), compute capability 5.0",
-            "Maxwell to Hopper, perhaps Kepler, Blackwell to Rubin",
+            "Maxwell to Hopper, perhaps Kepler, Blackwell (drivers from 570 or 580 on), Rubin",
         ),
     ],
 )
@@ -82,6 +82,15 @@ def test_gpus_have_the_driver_that_is_needed_not_the_newest() -> None:
     required = RuleRequirement(_RULE, requirements("pytorch/pytorch:2.2.0-cuda11.8-cudnn8-runtime"))
 
     assert gpus_for(required, BUILT_IN).en.startswith("GPUs Maxwell to Hopper")
+
+
+def test_gpus_that_need_a_newer_driver_than_the_cuda_version_are_named_with_its_branch() -> None:
+    """An H100 has no driver of CUDA 11.4."""
+    text = needs("team/app:1", cuda_version="11.4")
+
+    assert "CUDA 11.4 (drivers from 470 on have it)" in text
+    assert "Ampere, Ada Lovelace (drivers from 520 on), perhaps Hopper (drivers from 520 on), " in text
+    assert "Blackwell (drivers from 570 or 580 on)" in text
 
 
 def test_of_mig_devices_only_the_needs_are_said() -> None:

@@ -126,6 +126,10 @@ def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:
             "tables.drivers.branches[4]: branch 410 has CUDA 10.0, which does not follow branch 396",
         ),
         (
+            lambda tables: tables["drivers"]["first_branches"][4].update(chips=561),
+            "tables.drivers.first_branches[4].chips: driver branch 561 is not in the table of branches",
+        ),
+        (
             lambda tables: tables["drivers"]["last_branches"][0].update(branch=471),
             "tables.drivers.last_branches[0].branch: driver branch 471 is not in the table of branches",
         ),

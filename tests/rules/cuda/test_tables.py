@@ -19,6 +19,7 @@ from rules.cuda.tables import (
     certain_branches,
     cuda_error,
     cuda_of_branch,
+    first_branch_of,
     forward_compatible,
     gpu_model,
     last_branch_of,
@@ -170,6 +171,23 @@ def test_an_old_gpu_has_a_last_driver_branch(gpu: tuple[int, int], branch: int |
     fact = last_branch_of(BUILT_IN, gpu)
 
     assert branch == (fact.value.branch if fact else None)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "branches"),
+    [
+        ((7, 5), None),
+        ((8, 0), (450, 450)),
+        ((9, 0), (520, 520)),
+        ((10, 0), (570, 560)),
+        ((12, 0), (570, 570)),
+    ],
+)
+def test_a_new_gpu_has_a_first_driver_branch(gpu: tuple[int, int], branches: tuple[int, int] | None) -> None:
+    """And one from which on drivers have code for its chip."""
+    fact = first_branch_of(BUILT_IN, gpu)
+
+    assert branches == ((fact.value.branch, fact.value.chips) if fact else None)
 
 
 @pytest.mark.parametrize(

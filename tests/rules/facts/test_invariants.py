@@ -12,7 +12,7 @@ import pytest
 from packaging.specifiers import SpecifierSet
 
 from rules.cuda.tables import GENERATED, STORED, Status, read_table
-from rules.cuda.versions import CudaVersion
+from rules.cuda.versions import CudaVersion, DriverVersion
 
 Tables = dict[str, Any]
 
@@ -94,15 +94,33 @@ def toolkits_are_in_order(tables: Tables) -> Iterator[str]:
             yield f"CUDA {after['cuda']} follows {before['cuda']}"
 
 
-def last_branches_are_known(tables: Tables) -> Iterator[str]:
-    """Yield each last branch that is no driver branch, or whose architecture no GPU has."""
+def first_and_last_branches_are_known(tables: Tables) -> Iterator[str]:
+    """Yield each first or last branch that is no driver branch, or whose architecture no GPU has."""
     known = branches(tables)
     architectures = {row["arch"] for row in tables["gpus"]}
+    gpus = {(row["arch"], row.get("compute")) for row in tables["gpus"]}
+    for row in tables["drivers"]["first_branches"]:
+        if {row["branch"], row.get("chips", row["branch"])} - set(known):
+            yield f"the first branch {row['branch']} of {row['compute']} is unknown"
+        if (row["arch"], row["compute"]) not in gpus:
+            yield f"no {row['arch']} GPU has compute capability {row['compute']}"
     for row in tables["drivers"]["last_branches"]:
         if row["branch"] not in known:
             yield f"the last branch {row['branch']} of {row['arch']} is unknown"
         if row["arch"] not in architectures:
             yield f"no GPU has the architecture {row['arch']}"
+
+
+def drivers_that_name_a_gpu_are_in_order(tables: Tables) -> Iterator[str]:
+    """Yield each GPU that is listed by drivers in another order, or by one that does not support its chip."""
+    chips = {row["compute"]: row.get("chips", row["branch"]) for row in tables["drivers"]["first_branches"]}
+    for row in tables["gpus"]:
+        drivers = [DriverVersion.parse(word) for word in row.get("listed", "").split()]
+        branches = [driver.branch if driver else 0 for driver in drivers]
+        if branches != sorted(set(branches)):
+            yield f"the drivers that list {row['label']} are not in order"
+        if branches and branches[0] < chips[row["compute"]]:
+            yield f"driver branch {branches[0]} lists {row['label']} and does not support it"
 
 
 def forward_rows_name_known_branches(tables: Tables) -> Iterator[str]:
@@ -210,7 +228,8 @@ INVARIANTS: Final[tuple[Callable[[Tables], Iterator[str]], ...]] = (
     each_toolkit_comes_with_a_driver_of_its_branch,
     branches_rise_with_cuda,
     toolkits_are_in_order,
-    last_branches_are_known,
+    first_and_last_branches_are_known,
+    drivers_that_name_a_gpu_are_in_order,
     forward_rows_name_known_branches,
     forward_lists_are_part_of_their_history,
     each_source_resolves,
@@ -264,6 +283,17 @@ def toolkits_swapped(tables: Tables) -> None:
     """Write CUDA 13.5 before 13.4."""
     rows = tables["toolkits"]
     rows[-2], rows[-1] = rows[-1], rows[-2]
+
+
+def unknown_first_branch(tables: Tables) -> None:
+    """Name a first branch that is in no table of branches."""
+    tables["drivers"]["first_branches"][0]["branch"] = 451
+
+
+def listed_too_early(tables: Tables) -> None:
+    """List a GPU in a driver that does not know its chip."""
+    row = next(row for row in tables["gpus"] if row.get("listed"))
+    row["listed"] = "470.42.01"
 
 
 def unknown_last_branch(tables: Tables) -> None:
@@ -346,6 +376,8 @@ def closed_bound(tables: Tables) -> None:
             "driver 615.71.09 of CUDA 13.5 is of a branch with CUDA 13.4",
         ),
         (toolkits_swapped, "CUDA 13.4 follows 13.5"),
+        (unknown_first_branch, "the first branch 451 of 8.0 is unknown"),
+        (listed_too_early, "driver branch 470 lists L4 and does not support it"),
         (unknown_last_branch, "the last branch 471 of kepler is unknown"),
         (unknown_architecture, "no GPU has the architecture keppler"),
         (unknown_forward_branch, "forward of CUDA 13.4 names the unknown branch 571"),

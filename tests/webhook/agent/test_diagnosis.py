@@ -141,11 +141,25 @@ def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_
     assert first.broken
 
 
+def test_a_gpu_that_is_newer_than_the_driver_is_named_by_the_labels() -> None:
+    """They are from before the downgrade; the first driver that supports it is the remedy."""
+    with library(recorded("v100") | {"gpus": [], "driver": "470.256.02", "cuda": 11040}):
+        found = probe(())
+    first, *_ = diagnose(found, "470.256.02", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+
+    assert (
+        "driver 470.256.02 has no GPU, and by its labels the node has one: driver branch 470 does not "
+        "support the H100 (Hopper): R520 is the first branch that does"
+    ) == first.problem.en
+    assert "upgrade the node's driver to R520 or a later branch" == first.remedy.en
+
+
 def test_a_driver_that_is_not_loaded_may_be_newer_than_its_gpu_supports() -> None:
     """Then loading it finds no device."""
     diagnosis = explain(Failure("NVML_ERROR_DRIVER_NOT_LOADED", "nvmlInit"), None)
 
     assert "a driver newer than R580 does not support Maxwell, Pascal and Volta" in diagnosis.remedy.en
+    assert "the driver may be older than the GPU" in diagnosis.remedy.en
 
 
 def test_stale_and_missing_labels_are_problems() -> None:

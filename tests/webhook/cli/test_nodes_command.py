@@ -166,6 +166,33 @@ def test_a_driver_that_no_longer_supports_its_gpu_is_marked_and_explained() -> N
     ]
 
 
+def test_a_driver_that_is_older_than_its_gpu_is_marked_and_one_that_may_be_is_explained(
+    tmp_path: Path,
+) -> None:
+    """An H100 under driver 470 offers nothing, what an H800 does under 530.30.02 is unknown."""
+    labels = {
+        name: {"nvidia.com/gpu.product": product, "nvidia.com/cuda.driver-version.full": driver}
+        for name, product, driver in (
+            ("h100", "NVIDIA-H100-80GB-HBM3", "470.256.02"),
+            ("h800", "NVIDIA-H800", "530.30.02"),
+        )
+    }
+    result = _run("--nodes", _nodes(tmp_path / "n.json", **labels))
+
+    assert [
+        ["1", "NVIDIA-H100-80GB-HBM3", "470.256.02", "(unsupported)"],
+        ["1", "NVIDIA-H800", "530.30.02", "12.1"],
+    ] == [line.split()[:4] for line in result.stdout.splitlines()[1:]]
+    assert (
+        "node 'h100' (1 in all): driver branch 470 does not support the H100 (Hopper): R520 is the first "
+        "branch that does; upgrade the node's driver to R520 or a later branch\n"
+    ) in result.stderr
+    assert (
+        "node 'h800' (1 in all): driver 530.30.02 may not support the H800: 530.41.03 is the next release "
+        "that names it; upgrade the node's driver to 530.41.03, or to a newer branch\n"
+    ) in result.stderr
+
+
 def test_without_a_driver_label_the_cuda_version_is_marked(tmp_path: Path) -> None:
     """A branch has one CUDA version."""
     labels = {

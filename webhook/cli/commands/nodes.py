@@ -11,7 +11,7 @@ from typing import Any, Final
 import click
 
 from rules import Inventory, Language
-from rules.compatibility.checks.driver_support import unsupported_gpu
+from rules.compatibility.checks.driver_support import is_unsupported, unsupported_gpu
 from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, members, profile_differences
 from rules.model.rule import NodeProfile
@@ -70,7 +70,7 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
 
     Nodes that an autoscaler may add are listed with what declares them: a NodePool of Karpenter, a
     ResourceFlavor of Kueue, a node group of Cluster API, or a NodeProfile in the rules. Unknown facts are
-    `-`. On stderr are drivers that no longer support the GPU, labels with unsupported values, what cannot be
+    `-`. On stderr are drivers that do not support the GPU, labels with unsupported values, what cannot be
     read in a pool, profiles that their present nodes contradict, and autoscalers whose nodes are not
     declared.
 
@@ -230,7 +230,7 @@ def _class(node_class: NodeClass, inventory: Inventory, language: Language) -> d
 def _unsupported(
     classes: Iterable[NodeClass], inventory: Inventory, language: Language
 ) -> Iterator[dict[str, Any]]:
-    """Yield the classes whose driver no longer supports their GPU."""
+    """Yield the classes whose driver does not support their GPU, or may not."""
     for node_class in classes:
         if result := unsupported_gpu(node_class.capabilities):
             yield {
@@ -380,7 +380,7 @@ def _row(capabilities: NodeCapabilities, nodes: str, language: Language) -> dict
     facts["runtime source"] = runtime.source.in_language(language)
     facts["memory"] = None if memory is None else f"{memory}Mi"
     facts["mig"] = ", ".join(filter(None, [facts["mig"], "slices" if slices else None]))
-    if unsupported_gpu(capabilities):
+    if is_unsupported(capabilities):
         facts["driver" if facts["driver"] else "cuda"] += " (unsupported)"
     hardware = ("product", "driver", "cuda", "compute", "memory", "mig", "sharing", "mode")
     columns = (*hardware, "runtime", "runtime source", "support")

@@ -45,6 +45,7 @@ _NOUNS: Final = {
     "drivers.toolkits": _Noun(("release",), Message("toolkit {release}")),
     "drivers.forward": _Noun(("cuda",), Message("cuda-compat {cuda}")),
     "drivers.forward_once_listed": _Noun(("cuda",), Message("cuda-compat {cuda}, once listed")),
+    "drivers.first_branches": _Noun(("compute",), Message("first branch of compute capability {compute}")),
     "drivers.last_branches": _Noun(("arch",), Message("last branch of {arch}")),
     "gpus": _GPU,
     "gpu_profiles": _GPU,

@@ -1,4 +1,4 @@
-"""GPUs that newer drivers no longer support: the verdict, the fix, and where the pods go instead."""
+"""Drivers that do not support the GPU: the verdict, the fix, and where the pods go instead."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     GPU,
+    H100,
     T4,
     V100,
     Node,
@@ -87,6 +88,109 @@ def test_each_architecture_has_a_last_branch(product: str, driver: str, *, ignor
 
 
 @pytest.mark.parametrize(
+    ("product", "driver", "reason"),
+    [
+        (
+            "NVIDIA-H100-80GB-HBM3",
+            "470.256.02",
+            "driver branch 470 does not support the H100 (Hopper): R520 is the first branch that does",
+        ),
+        (
+            "NVIDIA-A100-SXM4-40GB",
+            "418.226.00",
+            "driver branch 418 does not support the A100 (Ampere): R450 is the first branch that does",
+        ),
+        (
+            "NVIDIA-L40S",
+            "515.105.01",
+            "driver branch 515 does not support the L40S (Ada Lovelace): R520 is the first branch that does",
+        ),
+        (
+            "NVIDIA-B200",
+            "550.163.01",
+            "driver branch 550 does not support the B200 (Blackwell): R570 is the first branch that does",
+        ),
+        (
+            "NVIDIA-H100-80GB-HBM3-MIG-1g.10gb",
+            "515.105.01",
+            "driver branch 515 does not support the H100 (Hopper): R520 is the first branch that does",
+        ),
+    ],
+)
+def test_a_driver_that_is_older_than_the_gpu_does_not_know_it(product: str, driver: str, reason: str) -> None:
+    """And the result says which branch is the first that does."""
+    (found,) = check(NodeCapabilities(product=product, driver=driver))
+
+    assert (Level.INCOMPATIBLE, reason) == (found.level, found.reason.en)
+    assert found.remedy.en.startswith("upgrade the node's driver to R")
+
+
+@pytest.mark.parametrize(
+    ("product", "driver", "reason"),
+    [
+        ("NVIDIA-B200", "565.77", "driver branch 565 may not support the B200 (Blackwell)"),
+        ("NVIDIA-B300-SXM6-AC", "575.64", "driver branch 575 may not support the B300 (Blackwell)"),
+        ("NVIDIA-H800", "530.30.02", "driver 530.30.02 may not support the H800: 530.41.03 is the next"),
+        ("NVIDIA-H800", "520.61.05", "driver 520.61.05 may not support the H800: 525.105.17 is the next"),
+        ("NVIDIA-H20", "545.29.06", "driver 545.29.06 may not support the H20: 550.54.14 is the next"),
+        ("NVIDIA-H200", "550.54.15", "driver 550.54.15 may not support the H200: 550.90.07 is the next"),
+    ],
+)
+def test_a_driver_that_has_code_for_the_chip_but_does_not_name_the_gpu_may_work(
+    product: str, driver: str, reason: str
+) -> None:
+    """So it is a warning: what such a driver does with the GPU is unknown."""
+    (found,) = check(NodeCapabilities(product=product, driver=driver))
+
+    assert Level.UNSTABLE is found.level
+    assert found.reason.en.startswith(reason)
+
+
+@pytest.mark.parametrize(
+    ("product", "driver"),
+    [
+        ("NVIDIA-H100-80GB-HBM3", "525.85.12"),
+        ("NVIDIA-H100-PCIe", "520.61.05"),
+        ("NVIDIA-H800", "530.41.03"),
+        ("NVIDIA-H800", "525.147.05"),
+        ("NVIDIA-H800", "535.54.03"),
+        ("NVIDIA-H800", "530"),  # a label may have the branch alone
+        ("NVIDIA-H20", "535.161.08"),
+        ("NVIDIA-H20", "570.86.15"),
+        ("NVIDIA-H200-NVL", "560.35.03"),
+        ("NVIDIA-GB200", "570.158.01"),
+        ("Tesla-T4", "384.81"),  # no source says which branch is the first
+        ("Orin", "35.4.1"),  # its drivers have numbers of their own
+        ("FutureCard-9000", "384.81"),
+    ],
+)
+def test_a_driver_that_names_the_gpu_or_of_which_nothing_is_known_is_not_reported(
+    product: str, driver: str
+) -> None:
+    """Also a later release of a branch, and all branches after the last one that began without the GPU."""
+    assert not check(NodeCapabilities(product=product, driver=driver))
+
+
+def test_a_pod_is_denied_where_the_driver_is_older_than_the_gpu_and_passes_once_it_is_upgraded() -> None:
+    """To the branch that the fix names; the GPU's labels may be from before a downgrade, or by hand."""
+    old = {"driver": "470.256.02", "cuda": "11.4"}
+    decision = decided([node("h100-0", upgraded(H100, **old))], PLAIN)
+
+    assert not decision.allowed
+    assert "driver branch 470 does not support the H100 (Hopper)" in decision.denial.en
+    assert "upgrade the node's driver to R520 or a later branch" in decision.denial.en
+    assert decided([node("h100-0", upgraded(H100, "525.85.12", "12.0"))], PLAIN).allowed
+
+
+def test_a_driver_that_may_not_support_the_gpu_denies_no_pod() -> None:
+    """It warns."""
+    decision = decided([node("h800", upgraded(("NVIDIA-H800", "9.0"), "530.30.02", "12.1"))], PLAIN)
+
+    assert decision.allowed
+    assert "530.41.03 is the next release that names it" in " ".join(warning_texts(decision))
+
+
+@pytest.mark.parametrize(
     ("facts", "reason"),
     [
         (
@@ -154,6 +258,17 @@ def test_a_node_that_offers_no_gpu_since_the_upgrade_is_explained() -> None:
         "(Volta): R580 is the last branch that does [rule compatibility-pgpu]"
     )
     assert "stays Pending" in warning_texts(judged(shipped(), inventory([gone, away]), PLAIN))[0]
+
+
+def test_a_node_that_offers_no_gpu_because_the_driver_is_older_than_it_is_explained() -> None:
+    """Where the GPU is known by an instance type, or by labels of before."""
+    gone = node("h100-0", upgraded(H100, "470.256.02", "11.4"), **{GPU: "0"})
+    (warning,) = warning_texts(judged(shipped(), inventory([gone]), PLAIN))
+
+    assert (
+        "no ready node offers nvidia.com/gpu (1 not ready); driver branch 470 does not support the H100"
+        in warning
+    )
 
 
 def test_on_an_old_gpu_an_image_that_needs_a_newer_driver_has_no_way_out_but_another_gpu() -> None:
