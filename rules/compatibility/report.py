@@ -473,7 +473,7 @@ class MessageWriter:
 
     def _joined(self, texts: Iterable[_Words]) -> Message:
         items = [*texts]
-        return _IT.having(text=Joined("; ", items)) if items else Message()
+        return Joined("; ", items) if items else Message()
 
 
 def _of_unknown(rule: CompatibilityRule, reason: Message, fix: Message, cause: Message) -> Finding:

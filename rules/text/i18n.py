@@ -39,10 +39,7 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return bool(self[0])
 
     def __hash__(self) -> int:
-        try:
-            return hash((self[0], *self[1].values()))
-        except TypeError:  # a value of the user that is a list or an object
-            return hash((self[0], *[value for value in self[1].values() if isinstance(value, str)]))
+        return hash(self.in_language(Language.EN))
 
     def having(self, **values: Any) -> Self:
         """Return the message with further values."""
@@ -113,7 +110,7 @@ class Line(Message):
 
 
 class Joined(Message):
-    """Messages or other values in one line, joined by a template."""
+    """Messages or other values joined by a template: in one line, or each in its own."""
 
     def __new__(cls, separator: str, items: Iterable[Any]) -> Self:
         """Return the line."""
@@ -125,7 +122,9 @@ class Joined(Message):
     def _formatted(self, language: Language) -> str:
         items = self[1]["items"]
         shown = [item.in_language(language) if isinstance(item, Message) else str(item) for item in items]
-        return self._template(language).join(shown)
+        separator = self._template(language)
+        joined = separator.join(shown)
+        return joined if "\n" in separator else printable(joined)
 
 
 @cache
