@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from rules.kube.pod import Container
 from rules.model.finding import Finding, notice, with_fix
-from rules.text.i18n import Joined, Language, Line, Message
+from rules.text.i18n import Joined, Language, Line, Message, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 WARNING_LENGTH: Final = 256
@@ -184,10 +184,13 @@ class WarningLine(Message):
 
     def _formatted(self, language: Language) -> str:
         rule, message, fix = self[1].values()
+        reason = " ".join(message.in_language(language).split())
+        line = _of_rule(with_fix(Text(reason), fix), rule).in_language(language)
+        if len(line) <= WARNING_LENGTH - len(_PREFIX):
+            return _PREFIX + line
         nothing = Message()
         end = _of_rule(nothing, rule).in_language(language)
         advice = with_fix(nothing, fix).in_language(language)
-        reason = " ".join(message.in_language(language).split())
         room = WARNING_LENGTH - len(_PREFIX) - len(end)
         advice = _cut(advice, room - min(len(reason), _REASON_LENGTH))
         return (_PREFIX + _cut(reason, room - len(advice)) + advice + end)[:WARNING_LENGTH]

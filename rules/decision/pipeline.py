@@ -262,7 +262,8 @@ class Pipeline:
             changed = False
             rules = self._resource_rules(container)
             for rule in rules:
-                if done := resource_stage.complete(rule, container, self._default(rule, container)):
+                default = self._default(rule, container) if rule.default_when else rule.default
+                if done := resource_stage.complete(rule, container, default):
                     self._record.defaults.append((rule, (container,), done, self._edits()))
                     changed = True
                 if rule.runtime_class and resource_stage.requests(rule, container):

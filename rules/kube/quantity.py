@@ -77,7 +77,7 @@ def parse_quantity(value: object) -> int | Decimal:
     Raises QuantityError for anything else.
     """
     if isinstance(value, str):
-        return _parse(value.strip(" "))
+        return _parse(value.strip(" ") if " " in value else value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise QuantityError(f"{value!r} is not a quantity; {_EXPECTED}")
     return _parse(repr(value)) if isinstance(value, float) else max(-MAX_QUANTITY, min(value, MAX_QUANTITY))

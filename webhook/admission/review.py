@@ -175,7 +175,7 @@ def _sendable(warnings: Sequence[str]) -> list[str]:
     room = _WARNINGS_LENGTH
     kept = []
     for line in warnings:
-        warning = _CONTROLS.sub(" ", line)
+        warning = line if line.isprintable() else _CONTROLS.sub(" ", line)
         room -= len(warning.encode())
         if room < 0:
             break
