@@ -18,7 +18,7 @@ from rules.kube.pod import Container
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
-from rules.text.i18n import Joined, Language, Line, Message, width
+from rules.text.i18n import Joined, Language, Line, Lines, Message, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
 
@@ -358,7 +358,7 @@ class MessageWriter:
             present = any(node_class.members for node_class in result.classes)
             rows = self._table(results, several=len(unmet) > 1) if present else []
             rows += self._first([self._row_of(prospect) for prospect in prospects])
-            table = Joined("\n    ", rows) if rows else table
+            table = Lines("\n    ", rows) if rows else table
         settings = _settings(results)
         first, last = fixes
         every = [*first, *self._remedies(results), *last]

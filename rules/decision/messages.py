@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from rules.kube.pod import Container
 from rules.model.finding import Finding, notice, with_fix
-from rules.text.i18n import Joined, Language, Line, Message, Text
+from rules.text.i18n import Language, Line, Lines, Message, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
 WARNING_LENGTH: Final = 256
@@ -176,15 +176,17 @@ class WarningLine(Message):
 
     def __new__(cls, finding: Finding) -> Self:
         """Return the line."""
-        reason = Joined(" ", (finding.reason, finding.table)) if finding.table else finding.reason
-        return tuple.__new__(cls, ("", {"rule": finding.rule, "reason": reason, "fix": finding.fix}))
+        rule, reason, fix, table = finding.rule, finding.reason, finding.fix, finding.table
+        return tuple.__new__(cls, ("", {"rule": rule, "reason": reason, "fix": fix, "table": table}))
 
     def __bool__(self) -> bool:
         return True
 
     def _formatted(self, language: Language) -> str:
-        rule, message, fix = self[1].values()
-        reason = " ".join(message.in_language(language).split())
+        rule, message, fix, table = self[1].values()
+        reason = message.in_language(language)
+        if table or not message.one_line:
+            reason = " ".join([*reason.split(), *table.in_language(language).split()])
         line = _of_rule(with_fix(Text(reason), fix), rule).in_language(language)
         if len(line) <= WARNING_LENGTH - len(_PREFIX):
             return _PREFIX + line
@@ -207,13 +209,13 @@ def denial(kind: str, violations: Sequence[Finding]) -> Message:
         return _DENIED.having(kind=kind, violation=first)
     head = _DENIED_SEVERAL.having(kind=kind, count=len(violations), violation=first)
     numbered = (_NUMBERED.having(number=at, violation=item) for at, item in enumerate(others, start=2))
-    return Joined("\n  ", (head, *numbered))
+    return Lines("\n  ", (head, *numbered))
 
 
 def _item(violation: Finding) -> Message:
     """Return a violation with its rule; fix and rule end the first line."""
     line = _of_rule(with_fix(violation.reason, violation.fix), violation.rule)
-    return Joined("\n    ", (line, violation.table)) if violation.table else line
+    return Lines("\n    ", (line, violation.table)) if violation.table else line
 
 
 def _of_rule(line: Message, rule: str) -> Message:

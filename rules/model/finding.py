@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from rules.model.certainty import Certainty
 from rules.model.rule import Action
-from rules.text.i18n import Joined, Message
+from rules.text.i18n import Lines, Message
 from rules.text.paths import Path
 
 _NONE: Final = Message()
@@ -62,7 +62,7 @@ class Finding(NamedTuple):
     def message(self) -> Message:
         """The reason and the fix, which end the first line, and the table."""
         first = with_fix(self.reason, self.fix)
-        return Joined("\n    ", (first, self.table)) if self.table else first
+        return Lines("\n    ", (first, self.table)) if self.table else first
 
     @property
     def certainty(self) -> Certainty:

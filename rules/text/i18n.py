@@ -29,7 +29,11 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
     The template is a literal, which the catalogue translates; its fields are those of `str.format`. A value
     may be a message itself. Without values, the template is the text, and braces in it are ordinary. A text
     is formatted once: a message of a check is made once for a kind of nodes and shown often.
+
+    one_line: whether what is not printable in its values is shown as it is written in JSON.
     """
+
+    one_line = False
 
     def __new__(cls, template: str = "", /, **values: Any) -> Self:
         """Return the message. Nothing is formatted."""
@@ -39,12 +43,12 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return bool(self[0])
 
     def __hash__(self) -> int:
-        return hash(self.in_language(Language.EN))
+        return hash(self.en)
 
     def having(self, **values: Any) -> Self:
         """Return the message with further values."""
-        template, present, *others = self
-        return tuple.__new__(type(self), (template, present | values, *others))
+        template, present = self[:2]
+        return tuple.__new__(type(self), (template, present | values if present else values, *self[2:]))
 
     def in_language(self, language: Language) -> str:
         """Return the text in a language; in English if it has no translation."""
@@ -65,19 +69,19 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return self._formatted(Language("zh"))
 
     def _formatted(self, language: Language) -> str:
-        template, values = self._template(language), self[1]
-        if values:
-            template = template.format_map(
-                {
-                    name: value.in_language(language) if isinstance(value, Message) else value
-                    for name, value in values.items()
-                }
-            )
-        return template
+        text, shown = self._template(language), self[1]
+        if shown:
+            for name, value in self[1].items():
+                if isinstance(value, Message):
+                    if shown is self[1]:
+                        shown = {**shown}
+                    shown[name] = value.in_language(language)
+            text = text.format_map(shown)
+        return text if not self.one_line or text.isprintable() else printable(text)
 
     def _template(self, language: Language) -> str:
         template: str = self[0]
-        return _catalogue(language).get(template, template)
+        return template if language._value_ == "en" else _catalogue(language).get(template, template)
 
 
 class Text(Message):
@@ -103,14 +107,15 @@ class Text(Message):
 
 
 class Line(Message):
-    """A message in one line: what is not printable in its values is shown as it is written in JSON."""
+    """A message in one line."""
 
-    def _formatted(self, language: Language) -> str:
-        return printable(super()._formatted(language))
+    one_line = True
 
 
 class Joined(Message):
-    """Messages or other values joined by a template: in one line, or each in its own."""
+    """Messages or other values in one line, joined by a template."""
+
+    one_line = True
 
     def __new__(cls, separator: str, items: Iterable[Any]) -> Self:
         """Return the line."""
@@ -122,9 +127,14 @@ class Joined(Message):
     def _formatted(self, language: Language) -> str:
         items = self[1]["items"]
         shown = [item.in_language(language) if isinstance(item, Message) else str(item) for item in items]
-        separator = self._template(language)
-        joined = separator.join(shown)
-        return joined if "\n" in separator else printable(joined)
+        text = self._template(language).join(shown)
+        return printable(text) if self.one_line else text
+
+
+class Lines(Joined):
+    """Messages, each in a line of its own, joined by a line break and what begins a line."""
+
+    one_line = False
 
 
 @cache

@@ -110,7 +110,7 @@ class DecisionLog:
             )
             if violations
             else (),
-            tuple(violation.path[:_MAX_NAME_LENGTH] for violation in violations[:_MAX_PATHS]),
+            tuple([violation.path[:_MAX_NAME_LENGTH] for violation in violations[:_MAX_PATHS]]),
             decision.declared,
             len(decision.patch),
             decision.withheld.value if decision.withheld else "",
@@ -200,7 +200,7 @@ def _series_of(entry: Entry) -> list[_Series]:
 
 def _log_entry(entry: Entry) -> None:
     violated: dict[str, list[str]] = {}
-    for rule, action in dict.fromkeys(violation[:2] for violation in entry.violations):
+    for rule, action in dict.fromkeys([violation[:2] for violation in entry.violations]):
         violated.setdefault(action, []).append(rule)
     fields: dict[str, Any] = {
         "uid": printable(entry.uid),
