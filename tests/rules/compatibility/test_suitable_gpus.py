@@ -6,6 +6,8 @@ import pytest
 
 from rules.compatibility.result import RuleRequirement
 from rules.compatibility.suitable_gpus import gpus_for, needs_of
+from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.requirements import container_facts, requirements_of
 from rules.cuda.tables import BUILT_IN
 from rules.kube.pod import Pod
 from tests.support.builders import container, pod
@@ -19,9 +21,10 @@ _RULE = next(rule for rule in shipped_rules().compatibility if rule.name == "com
 def needs(image: str, *words: str, resource: str = GPU, **annotations: str) -> str:
     """Return the text on a container `main`; annotations: without their domain, with `_`."""
     declared = {f"gpugate.dev/{name.replace('_', '-')}": value for name, value in annotations.items()}
-    required = RuleRequirement(_RULE, requirements(image, *words, annotations=declared))
-    document = pod(container({resource: "1"}))
+    document = pod(container({resource: "1"}, image=image, args=[*words]))
     (user,) = Pod(document, document).users
+    needed = requirements_of(container_facts(user, declared), built_in_catalog())
+    required = RuleRequirement(_RULE, needed)
     return needs_of(user, required, BUILT_IN).en
 
 
@@ -53,6 +56,36 @@ def test_a_container_needs_what_its_image_and_flags_do(
 ) -> None:
     """GPUs are named by architecture, those of which facts are uncertain after `perhaps`."""
     assert f"container 'main' needs {needed}: GPUs {gpus}" == needs(image, *words)
+
+
+@pytest.mark.parametrize(
+    ("version", "model", "needed", "gpus", "too_small"),
+    [
+        (
+            "v0.9.2",
+            "meta-llama/Llama-3.1-70B-Instruct",
+            "131.4 GiB of GPU memory for meta-llama/Llama-3.1-70B-Instruct, and more to serve it",
+            "B200",
+            "T4",
+        ),
+        (
+            "v0.6.3",
+            "Qwen/Qwen2.5-7B-Instruct",
+            "compute capability 8.0, 14.2 GiB of GPU memory for Qwen/Qwen2.5-7B-Instruct",
+            "A30",
+            "V100",
+        ),
+    ],
+)
+def test_a_model_needs_gpus_with_its_memory_and_data_type(
+    version: str, model: str, needed: str, gpus: str, too_small: str
+) -> None:
+    """A product of which there are several sizes is named after `perhaps`."""
+    text = needs(f"vllm/vllm-openai:{version}", f"--model={model}")
+
+    assert needed in text
+    assert gpus in text.partition(": GPUs ")[2].partition("perhaps")[0]
+    assert too_small not in text.partition(": GPUs ")[2]
 
 
 def test_gpus_of_which_not_all_have_it_are_named_one_by_one() -> None:

@@ -409,6 +409,24 @@ def test_the_platforms_of_the_image_and_the_declared_memory_are_listed() -> None
     ) == tuple(line.en for line in _evaluations(explanation)["compatibility"].requirements[-2:])
 
 
+def test_the_weights_and_the_data_type_of_the_model_are_listed() -> None:
+    """With the sum of the weights."""
+    pod = gpu_pod("vllm/vllm-openai:v0.6.3", "--model=Qwen/Qwen2.5-7B-Instruct", "-tp=2", limits={GPU: "2"})
+    lines = [
+        line.en
+        for line in _evaluations(_explained(compatibility_rule(), document=pod))["compatibility"].requirements
+    ]
+
+    assert (
+        "compute capability 8.0: vLLM 0.6.3 without `--dtype` uses the data type of "
+        "Qwen/Qwen2.5-7B-Instruct, bfloat16, which needs compute capability 8.0"
+    ) in lines
+    assert (
+        "7.1 GiB of weights on each GPU, of whose memory 0.9 may be used: vLLM 0.6.3 loads "
+        "Qwen/Qwen2.5-7B-Instruct: 7.615 billion parameters, at least 14.2 GiB of weights on 2 GPUs"
+    ) in lines
+
+
 def test_a_workload_is_explained_by_its_pod_template() -> None:
     """With the edits of its future pods; the workload is not patched."""
     template = {"spec": {"containers": [container({DEVICE: "1"})]}}

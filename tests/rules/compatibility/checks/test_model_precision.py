@@ -8,6 +8,8 @@ from rules.compatibility.checks.model_precision import ModelPrecisionCheck
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
+from tests.support.node_builders import GPU, gfd, gpu_pod, inventory, judged, node, shipped
+from tests.support.node_builders import V100 as V100_GPU
 from tests.support.requirement_builders import requirements
 
 OLD_VLLM, VLLM = "vllm/vllm-openai:v0.6.3", "vllm/vllm-openai:v0.9.2"
@@ -64,3 +66,23 @@ def test_a_model_without_float16_takes_float32() -> None:
     assert old.remedy.en.startswith("set --dtype=float32")
     assert [] == check(V100, OLD_VLLM, GEMMA, "--dtype=float32")
     assert (Level.INCOMPATIBLE, "set `--dtype=auto`") == (refused.level, refused.remedy.en)
+
+
+@pytest.mark.parametrize(
+    ("image", "args", "allowed"),
+    [
+        (OLD_VLLM, [QWEN], False),
+        (OLD_VLLM, [QWEN, "--dtype=half"], True),
+        (VLLM, [QWEN], True),
+        (OLD_VLLM, [GEMMA], False),
+        (OLD_VLLM, [GEMMA, "--dtype=float32", "-tp=4"], True),
+        (VLLM, [GEMMA, "--dtype=half"], False),
+        (VLLM, [GEMMA, "--dtype=auto", "-tp=4"], True),
+    ],
+)
+def test_mission_13_a_model_with_bfloat16_on_v100(image: str, args: list[str], allowed: bool) -> None:
+    """Denied with vLLM 0.6.3, admitted with 0.9.2, and with the fix of each message."""
+    nodes = [node("v100", gfd("12.8", V100_GPU, **{"nvidia.com/gpu.memory": "32768"}))]
+    document = gpu_pod(image, *args, limits={GPU: 4})
+
+    assert allowed is judged(shipped(), inventory(nodes), document).allowed

@@ -11,6 +11,7 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.text.paths import field_path
 from tests.support.check_builders import checked
+from tests.support.node_builders import A100, GPU, gfd, gpu_pod, inventory, judged, node, shipped
 
 VLLM = "vllm/vllm-openai:v0.9.2"
 PHI = ["--model=microsoft/phi-4", "--tensor-parallel-size=4"]
@@ -53,3 +54,24 @@ def test_the_rule_and_the_certainty_decide_the_effect(
 ) -> None:
     """A copy by another organisation may be another model."""
     assert levels == [finding.level for finding in check(*args, level=level)]
+
+
+@pytest.mark.parametrize(
+    ("args", "gpus", "allowed"),
+    [
+        (["--model=microsoft/phi-4", "-tp=4"], 4, False),
+        (["--model=microsoft/phi-4", "-tp=2"], 2, True),
+        (["--model=microsoft/phi-4", "-tp=2", "--pipeline-parallel-size=2"], 4, True),
+        (["--model=Qwen/Qwen3-30B-A3B-FP8", "-tp=4"], 4, False),
+        (["--model=Qwen/Qwen3-30B-A3B-FP8", "-tp=4", "--enable-expert-parallel"], 4, True),
+        (["--model=Qwen/Qwen3-30B-A3B-FP8", "-tp=2"], 2, True),
+    ],
+)
+def test_mission_13_the_fixes_of_a_model_that_cannot_be_split_are_admitted(
+    args: list[str], gpus: int, allowed: bool
+) -> None:
+    """Each way that the message names."""
+    nodes = [node("a100", gfd("12.8", A100, **{"nvidia.com/gpu.memory": "81920"}))]
+    decision = judged(shipped(), inventory(nodes), gpu_pod(VLLM, *args, limits={GPU: gpus}))
+
+    assert allowed is decision.allowed
