@@ -55,8 +55,10 @@ class FlagRow:
     status: Status
 
 
-class _Choice(NamedTuple):
-    compute: ComputeCapability | None
+class ValueRequirement(NamedTuple):
+    """What a value of a flag requires of a GPU."""
+
+    compute: ComputeCapability | None  # None: the program for CUDA refuses the value on any GPU
     certain: bool
     remedy: Message
 
@@ -262,7 +264,7 @@ def _requirement(
     framework: Framework, version: Version | None, flag: str, value: Value
 ) -> FlagRequirement | None:
     key = value.text.lower()
-    chosen = _choose(framework, version, flag, key) if key in framework.rows[flag] else None
+    chosen = required_by_value(framework, version, flag, key) if key in framework.rows[flag] else None
     if chosen is None:
         return None
     name = f"{framework.name} {version}" if version else framework.name
@@ -271,7 +273,9 @@ def _requirement(
 
 
 @lru_cache(maxsize=1024)
-def _choose(framework: Framework, version: Version | None, flag: str, value: str) -> _Choice | None:
+def required_by_value(
+    framework: Framework, version: Version | None, flag: str, value: str
+) -> ValueRequirement | None:
     """Return the requirement of a version; if unknown, the lowest one, certain if the newest has it."""
     rows = framework.rows[flag][value]
     current = _covering(rows, version or framework.newest)
@@ -281,7 +285,7 @@ def _choose(framework: Framework, version: Version | None, flag: str, value: str
     least = min(rows, key=lambda row: row.compute or _NO_GPU)
     read = version is None or all(covers(row.read, version) for row in rows)
     certain = read and bool(current) and all(row.status.certain for row in rows)
-    return _Choice(least.compute, certain, least.remedy)
+    return ValueRequirement(least.compute, certain, least.remedy)
 
 
 def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagRow, ...]:

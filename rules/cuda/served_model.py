@@ -26,6 +26,7 @@ from rules.cuda.framework_flags import (
     image_versions,
     number_of,
     program_values,
+    required_by_value,
     started_programs,
 )
 from rules.cuda.image_catalog import covers, parse_version
@@ -253,13 +254,17 @@ class _Server:
 @derived
 def _servers(facts: Facts) -> Mapping[Framework, _Server]:
     servers = {framework: _server(framework) for framework in frameworks(facts) if framework.model}
-    for server in servers.values():
-        _check(server.entry, facts.table("frameworks")["ways"])
+    for server in servers:
+        _check(server, facts.table("frameworks")["ways"])
     return servers
 
 
-def _check(entry: Mapping[str, Any], ways: Mapping[str, Any]) -> None:
+def _check(framework: Framework, ways: Mapping[str, Any]) -> None:
     """Read all values once. Raises LookupError or ValueError: the table is wrong."""
+    entry = framework.model
+    for flag, methods in entry.get("methods", {}).items():
+        for method in methods.values():
+            framework.rows[flag][method]
     for status in [entry[key] for key in ("status", "heads", "kv_heads") if key in entry]:
         Status(status)
     if experts := entry.get("fp8_experts"):
@@ -510,6 +515,9 @@ class _Program(NamedTuple):
     # Data type
 
     def _precision(self, name: str, model: ModelFacts) -> ModelPrecision | None:
+        for flag, methods in self.server.entry.get("methods", {}).items():
+            if model.name in methods and model.quantization and not self._any(self.server.entry["smaller"]):
+                return self._of_method(name, model, flag, methods[model.name])
         row = self.server.entry.get("dtype")
         if row is None or self.version is None or self._is_quantized(model):
             return None
@@ -537,6 +545,24 @@ class _Program(NamedTuple):
             remedy = Message("set `{flag}`", flag=f"{row['flags'][0]}={_AUTO}")
             return ModelPrecision(reason, remedy, certain and model.status.certain and flag.certain, None)
         return None
+
+    def _of_method(self, name: str, model: ModelFacts, flag: str, method: str) -> ModelPrecision | None:
+        """Return what the quantization in which a model is stored needs; None if nothing.
+
+        It is as if a flag had this value.
+        """
+        need = required_by_value(self.framework, self.version, flag, method)
+        if need is None or need.compute is None:
+            return None
+        reason = Message(
+            "{program} loads {model} with its quantization {method}, which needs compute capability {since}",
+            program=self.name,
+            model=name,
+            method=method,
+            since=need.compute,
+        )
+        certain = self.certain and need.certain and model.weights_status.certain
+        return ModelPrecision(reason, need.remedy, certain, need.compute)
 
     def _is_quantized(self, model: ModelFacts) -> bool:
         """Return whether the weights may have less than 16 bits."""

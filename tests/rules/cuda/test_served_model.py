@@ -173,6 +173,27 @@ def test_vllm_refuses_float16_for_a_model_that_has_none_and_takes_float32_on_old
     assert before.precision is None
 
 
+@pytest.mark.parametrize(
+    ("image", "args", "needed"),
+    [
+        (VLLM, ["--model=openai/gpt-oss-20b"], []),  # not supported yet
+        ("vllm/vllm-openai:v0.11.0", ["--model=unsloth/gpt-oss-20b-BF16"], []),
+        ("vllm/vllm-openai:v0.11.0", ["--model=openai/gpt-oss-20b"], ["8.0"]),
+        ("vllm/vllm-openai:latest", ["--model=openai/gpt-oss-20b"], ["8.0"]),
+        ("vllm/vllm-openai:latest", ["--model=team/gpt-oss-20b"], ["8.0?"]),
+        ("vllm/vllm-openai:latest", ["--model=openai/gpt-oss-20b", "-q=mxfp4"], []),  # that of the flag
+        ("vllm/vllm-openai:latest", ["--model=Qwen/Qwen3-8B-FP8"], []),
+    ],
+)
+def test_a_model_needs_what_the_quantization_of_its_files_does(
+    image: str, args: list[str], needed: list[str]
+) -> None:
+    """As the value of the flag without which vLLM takes it from the config."""
+    found = [model.precision for model in served(image, *args) if model.precision]
+
+    assert needed == [f"{each.since}{'' if each.certain else '?'}" for each in found]
+
+
 def test_phi_4_cannot_be_split_into_4_parts_because_of_its_10_key_value_heads() -> None:
     """It has 40 attention heads, which 4 divides."""
     reason = (
