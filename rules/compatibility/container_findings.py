@@ -8,16 +8,23 @@ from typing import Final
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.gpu_memory import too_much_memory
-from rules.compatibility.checks.shared_gpu_count import too_many
+from rules.compatibility.checks.shared_gpu_count import may_share_one, too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
-from rules.compatibility.pod_demand import quantity_of, requested_amounts, requested_resources
+from rules.compatibility.pod_demand import (
+    applies_to,
+    quantity_of,
+    requested_amounts,
+    requested_resources,
+)
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
 from rules.cuda.gpu_memory import requested_memory
-from rules.kube.pod import Container, Pod
+from rules.cuda.requirements import shared_resources
+from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
+from rules.nodes.node_selector import candidates
 from rules.text.i18n import Line
 from rules.text.paths import Path
 
@@ -133,3 +140,30 @@ def memory_findings(
             if result := too_much_memory(required.rule.sharing, share, memory):
                 path = container.resource_path("limits", share.resource)
                 yield container, required.rule, replace(result, path=path)
+
+
+def shared_gpu_findings(
+    pod: Pod, required: Iterable[RuleRequirement], evaluator: NodeEvaluator
+) -> Iterator[tuple[Container, CompatibilityRule, CheckResult]]:
+    """Yield for each rule that several containers of a pod may get one GPU.
+
+    Init containers run one after the other, before the others.
+    """
+    if len(pod.users) == 1:
+        return
+    running = [container for container in pod.users if container.kind is not ContainerKind.INIT]
+    rules = dict.fromkeys(requirement.rule for requirement in required)
+    for resource in shared_resources():
+        together = [container for container in running if resource in container.names]
+        if len(together) < 2:
+            continue
+        nodes = candidates(evaluator.inventory, pod.spec) & evaluator.offering((resource,))
+        for rule in rules:
+            if not applies_to(rule, (resource,)):
+                continue
+            classes = evaluator.inventory.classes(nodes, rule.sharing.labels)
+            capabilities = [node_class.capabilities for node_class in classes]
+            if result := may_share_one(rule.sharing, resource, len(together), capabilities):
+                field = "limits" if resource in together[0].limits else "requests"
+                path = together[0].resource_path(field, resource)
+                yield together[0], rule, replace(result, path=path)

@@ -18,6 +18,7 @@ from rules.compatibility.container_findings import (
     report_findings,
     report_on_any_node,
     selects_nodes,
+    shared_gpu_findings,
 )
 from rules.compatibility.node_evaluation import NodeEvaluator, NodeQuery, node_evaluator
 from rules.compatibility.pod_demand import PodDemand, applies_to
@@ -106,6 +107,7 @@ def evaluate(
         if excess := evaluator.excess(amounts):
             results += excess_findings(excess, pod, containers, evaluator)
         results += memory_findings(containers, evaluator)
+        results += shared_gpu_findings(pod, containers, evaluator)
         if excess or not selects_nodes(containers):
             amounts = ()
     if results:

@@ -321,7 +321,7 @@ def container_facts(
 
 def _several(container: Container) -> str:
     """Return a resource of which a container requests several, if these may be replicas of one GPU."""
-    for name in _shared_resources():
+    for name in shared_resources():
         if name in container.names:
             try:
                 if parse_quantity(container.request(name)) > 1:
@@ -332,7 +332,7 @@ def _several(container: Container) -> str:
 
 
 @cache
-def _shared_resources() -> tuple[str, ...]:
+def shared_resources() -> tuple[str, ...]:
     """Return the resources whose devices may be replicas of a node's GPUs."""
     return tuple(read_table("labels")["sharedResources"])
 

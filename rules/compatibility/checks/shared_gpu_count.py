@@ -1,14 +1,16 @@
-"""More GPUs, or replicas of a shared GPU, than a node can give to one container.
+"""More GPUs, or replicas of a shared GPU, than a node can give to one container or pod.
 
 By MPS, the plugin refuses more than one (UnexpectedAdmissionError), unless failRequestsGreaterThanOne is
 false, which plugins up to 2026-05 ignore; by time-slicing only if it is true. No label has that setting.
+Replicas of several containers may be those of one GPU, too, whose memory time-slicing does not divide:
+https://github.com/NVIDIA/k8s-device-plugin/issues/1690
 Sources: https://github.com/NVIDIA/k8s-device-plugin#shared-access-to-gpus,
 https://github.com/NVIDIA/k8s-device-plugin/pull/574, https://github.com/NVIDIA/k8s-device-plugin/pull/1762
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import ClassVar, Final
 
 from rules.compatibility.checks.base import Check
@@ -93,3 +95,24 @@ def too_many(
     )
     fix = Message("request at most {most} in one pod; use several pods for more", most=most)
     return CheckResult(level, reason, fix)
+
+
+def may_share_one(
+    policy: SharingPolicy, resource: str, count: int, nodes: Iterable[NodeCapabilities]
+) -> CheckResult | None:
+    """Return the result that containers of a pod may get one GPU, or None if no node shares by time-slicing.
+
+    count: of the containers that request the resource at one time. nodes: those for the pod.
+    """
+    level = capped(policy.checks.shared_gpu_count, certain=False)
+    if policy.virtual or level is Level.COMPATIBLE:
+        return None
+    if not any(sharing_strategy(node) == _TIME_SLICING for node in nodes):
+        return None
+    reason = Message(
+        "{count} containers request {resource}: time-slicing may give them one GPU, whose memory they share",
+        count=count,
+        resource=resource,
+    )
+    remedy = Message("limit the memory of each program, or use nodes whose GPUs are not shared")
+    return CheckResult(level, reason, remedy, setting=_SETTING)

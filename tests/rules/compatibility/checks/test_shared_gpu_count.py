@@ -129,3 +129,56 @@ def test_one_replica_or_an_unreadable_number_is_no_finding(quantity: str) -> Non
     document = pod(container(limits, limits, image=cuda_image("12.4")))
 
     assert "MPS" not in decided([t4("mps", MPS)], document).denial.en
+
+
+def together(*resources: str, **spec: Any) -> Any:
+    """Return a pod whose containers request one replica each."""
+    limits: list[dict[str, str]] = [{resource: "1"} for resource in resources]
+    image = cuda_image("12.4")
+    return pod(*(container(each, each, image=image, name=f"c{at}") for at, each in enumerate(limits)), **spec)
+
+
+@pytest.mark.parametrize("resource", [GPU, SHARED])
+@pytest.mark.parametrize("labels", [TIME_SLICED, {}])
+def test_two_containers_with_one_replica_each_may_get_one_gpu(labels: dict[str, str], resource: str) -> None:
+    """Once for the pod; where it may run is not changed."""
+    cluster = [t4("sliced", labels, resource), node("whole", gfd("12.4"), **{resource: "8"})]
+    decision = decided(cluster, together(resource, resource))
+
+    (warning,) = warning_texts(decision)
+    assert (True, ["sliced", "whole"]) == (
+        decision.allowed,
+        targets(cluster, together(resource, resource), decision),
+    )
+    assert f"2 containers request {resource}: time-slicing may give them one GPU" in warning
+    assert "use nodes whose GPUs are not shared" in warning
+    fixed = together(resource, resource, nodeSelector={"kubernetes.io/hostname": "whole"})
+    cluster[1] = node("whole", gfd("12.4") | {"kubernetes.io/hostname": "whole"}, **{resource: "8"})
+    assert () == warning_texts(decided(cluster, fixed))
+
+
+@pytest.mark.parametrize(
+    ("labels", "document"),
+    [
+        (TIME_SLICED, together(GPU)),
+        (TIME_SLICED, together(GPU, "cpu")),
+        (TIME_SLICED, together("cpu", initContainers=together(GPU, GPU)["spec"]["containers"])),
+        (MPS, together(GPU, GPU)),
+        ({STRATEGY: "none"}, together(GPU, GPU)),
+    ],
+)
+def test_containers_that_do_not_share_memory_without_a_limit_are_no_finding(
+    labels: dict[str, str], document: Any
+) -> None:
+    """One container, init containers one after the other, and MPS, which divides the memory."""
+    shared = {} if labels.get(STRATEGY) == "none" else {"gpu": ("Tesla-T4-SHARED", "7.5")}
+    cluster = [node("one", gfd("12.4", **shared) | labels, **{GPU: "20"})]
+
+    assert not [text for text in warning_texts(decided(cluster, document)) if "may give them one GPU" in text]
+
+
+def test_the_rule_turns_it_off() -> None:
+    """By the same setting."""
+    rule = policy(compatibility_rule(checks={"sharedGpuCount": "off"}))
+
+    assert () == warning_texts(judged(rule, inventory(t4("one", TIME_SLICED)), together(GPU, GPU)))
