@@ -44,7 +44,7 @@ def defaults(limits: dict[str, Any], *rules: str) -> dict[str, str]:
         ({"nvidia.com/gpu": "1", PERCENTAGE: "100", CORES: "30"}, {}),
     ],
 )
-def test_mission_4_memory_is_set_only_without_a_percentage_and_cores_with_all_memory(
+def test_memory_is_set_only_without_a_percentage_and_cores_with_all_memory(
     limits: dict[str, Any], expected: dict[str, str]
 ) -> None:
     """A value of the container is kept."""
@@ -59,9 +59,7 @@ def test_mission_4_memory_is_set_only_without_a_percentage_and_cores_with_all_me
         ({CORES: "30"}, {"nvidia.com/gpu": "1"}),
     ],
 )
-def test_mission_4_a_priority_alone_sets_no_number_of_gpus(
-    limits: dict[str, Any], expected: dict[str, str]
-) -> None:
+def test_a_priority_alone_sets_no_number_of_gpus(limits: dict[str, Any], expected: dict[str, str]) -> None:
     """By HAMi's built-in rules, if the one of the number is enabled."""
     folder = ROOT / "rules" / "catalog" / "hami"
     rules = [(folder / f"{name}.yaml").read_text("utf-8") for name in ("gpu", "gpucores", "priority")]
@@ -69,7 +67,37 @@ def test_mission_4_a_priority_alone_sets_no_number_of_gpus(
     assert expected == defaults(limits, *(rule.replace('"false"', '"true"') for rule in rules))
 
 
-def test_mission_4_a_condition_that_cannot_be_evaluated_sets_nothing_and_is_told() -> None:
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ({"nvidia.com/gpualloc": "1"}, {MEMORY: "5000"}),
+        ({"nvidia.com/gpualloc": "1", MEMORY: "3000"}, {}),
+        ({"nvidia.com/gpualloc": "1", PERCENTAGE: "50"}, {}),
+        ({"nvidia.com/gpualloc": "1", PERCENTAGE: "100"}, {CORES: "100"}),
+        ({"nvidia.com/gpualloc": "1", PERCENTAGE: "100", CORES: "30"}, {}),
+        ({CORES: "30"}, {MEMORY: "5000"}),
+        ({"nvidia.com/priority": "0"}, {}),
+    ],
+)
+def test_hamis_rules_set_memory_and_cores_if_a_default_is_added(
+    limits: dict[str, Any], expected: dict[str, str]
+) -> None:
+    """They have the conditions; as they are, HAMi's own defaults apply."""
+    values = {"gpualloc": "", "gpumem": "5000", "gpumem-percentage": "", "gpucores": "100", "priority": ""}
+    folder = ROOT / "rules" / "catalog" / "hami"
+    built_in = {name: (folder / f"{name}.yaml").read_text("utf-8") for name in values}
+    added = [
+        built_in[name].replace("  dataType:", f'  defaultValue: "{value}"\n  dataType:')
+        if value
+        else built_in[name]
+        for name, value in values.items()
+    ]
+
+    assert expected == defaults(limits, *added)
+    assert {} == defaults(limits, *built_in.values())
+
+
+def test_a_condition_that_cannot_be_evaluated_sets_nothing_and_is_told() -> None:
     """It reads a limit that the container does not have."""
     rules = (
         resource_rule("nvidia.com/gpu"),
