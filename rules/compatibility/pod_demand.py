@@ -52,8 +52,8 @@ _glob = lru_cache(maxsize=256)(glob)  # of the patterns in rules
 
 
 def requested_resources(container: Container) -> tuple[str, ...]:
-    """Return the extended resources that a container requests; a quantity of 0 is no request."""
-    return tuple([name for name in container.names if "/" in name])
+    """Return the extended resources that a container requests of a node; a quantity of 0 is no request."""
+    return tuple([name for name in container.offered_names if "/" in name])
 
 
 def requested_amounts(pod: Pod, resources: Iterable[str]) -> Amounts:

@@ -64,6 +64,8 @@ NO_QUANTITY: Final = Words(
     Line("a quantity, such as 2, 500m or 8Gi"),
     Line("write a number with a Kubernetes suffix"),
 )
+# Of an annotation, which schedulers read as a number.
+NO_NUMBER: Final = Words(_ACTUAL, Line("a number without a unit"), Line("write a number, such as 0.5"))
 NOT_WHOLE: Final = Words(_ACTUAL, Line("a whole number"), Line("use a whole number"))
 WHOLE_OR_SHARE: Final = Line("use a whole number, or a resource that shares GPUs: {shares}")
 # Instead of the description of a rule.

@@ -116,12 +116,13 @@ def _decide(
     if (denied := overfull(raw_pods.values(), request.kind)) is not None:
         return _permitted(policy, request, denied)
     if request.subresource:
-        pod = Pod(document, document)
+        pod = Pod(document, document, annotation_requests=policy.annotation_requests)
         pipeline = Pipeline(_Shared(snapshot, request, now, observer), pod)
         return oversize([pod], request.kind) or pipeline.debug(request.old_object or {})
     if request.operation == "UPDATE" and (request.group, request.kind) == ("", "Pod"):
         return _of_images(_Shared(snapshot, request, now, observer), document, request.old_object or {})
-    pods = [Pod(document, raw, path, others) for path, (raw, others) in raw_pods.items()]
+    by_annotation = policy.annotation_requests
+    pods = [Pod(document, raw, path, others, by_annotation) for path, (raw, others) in raw_pods.items()]
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
     users = [pod for pod in pods if pod.users or pod.claimers]
     if observer is None:  # which would see them all
@@ -522,7 +523,9 @@ def _of_images(
 
     old: the pod that it replaces. A finding that this one has, too, is none: the pod is there already.
     """
-    pod, before = Pod(document, document), Pod(old, old)
+    by_annotation = shared.snapshot.policy.annotation_requests
+    pod = Pod(document, document, annotation_requests=by_annotation)
+    before = Pod(old, old, annotation_requests=by_annotation)
     images = {container.name: container.image for container in before.containers}
     changed = {
         container.name

@@ -13,6 +13,7 @@ from rules.cuda.requirements import requirements_reader
 from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.decision.exemptions import by_rule
+from rules.kube.names import requesting_annotation
 from rules.model.match import ResourceIndex
 from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceRule, RuleSet
 from rules.model.workload_kinds import Workloads, built_in_workloads
@@ -52,7 +53,8 @@ class Policy:
     may be meant to be, or an empty string. requirements_of: GPU requirements from the facts of a
     container. exemptions: by the names of the rules that they exempt pods from. workloads: the kinds that
     hold pods. enforcement: the most that a decision may do. rules: all of them, the disabled ones, too.
-    facts: what is known of images, drivers and GPUs. catalog: of images.
+    facts: what is known of images, drivers and GPUs. catalog: of images. annotation_requests: the
+    annotations that are keys of rules, by name.
     """
 
     __slots__ = (
@@ -63,6 +65,7 @@ class Policy:
         "_known",
         "_main",
         "_named",
+        "annotation_requests",
         "catalog",
         "correction_of",
         "enforcement",
@@ -85,6 +88,11 @@ class Policy:
         main = [rule for rule in rules.resources if not rule.additional]
         self._keys = [rule.key for rule in main]
         self._main = ResourceIndex((rule.key, rule) for rule in main if rule.enabled)
+        self.annotation_requests = {
+            requesting_annotation(rule.key): rule.by_annotation
+            for rule in rules.resources
+            if rule.enabled and rule.by_annotation
+        }
         self._known = ResourceIndex((key, key) for key in self._keys)
         matches = [rule.match for rule in rules.injections if rule.enabled]
         matches += [rule.match for rule in rules.compatibility if rule.enabled]

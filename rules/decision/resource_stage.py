@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Iterable
 from decimal import Decimal
 from itertools import islice
@@ -11,7 +12,7 @@ from rules.cel.syntax_errors import ExpressionError
 from rules.decision import messages
 from rules.decision.injection_stage import ContainerInputs
 from rules.decision.recorder import Change
-from rules.kube.names import is_extended_resource
+from rules.kube.names import ANNOTATION, is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.finding import Basis, Finding
@@ -35,6 +36,9 @@ REQUESTS: Final = "requests"
 _MOST_EXCLUDED: Final = 8
 # Resources that share GPUs and are named in a message.
 _MOST_SHARES: Final = 3
+# Numbers that schedulers read in annotations; a sign is reported before.
+_NUMBER: Final = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+_WHOLE: Final = re.compile(r"\d+", re.ASCII)
 # In place of a rule, for what the API server itself rejects.
 API_SERVER: Final = "api-server"
 # Returns the extended resources of the nodes, for the message on a fraction.
@@ -254,13 +258,17 @@ class _ContainerCheck:
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
+        by_annotation = key.startswith(ANNOTATION)
+        no_number = messages.NOT_WHOLE if self._rule.integer else messages.NO_NUMBER
         try:
             value = parse_quantity(quantity)
         except QuantityError:
-            self._add(field, key, messages.NO_QUANTITY, actual=quantity)
+            self._add(field, key, no_number if by_annotation else messages.NO_QUANTITY, actual=quantity)
             return
         if value < 0:
             self._add(field, key, messages.NOT_POSITIVE, actual=quantity)
+        elif by_annotation and not (_WHOLE if self._rule.integer else _NUMBER).fullmatch(str(quantity)):
+            self._add_with_value(field, key, no_number, actual=quantity)
         elif self._rule.integer and not isinstance(value, int):
             shares = _shares(key, self._offered)
             fix = messages.WHOLE_OR_SHARE if shares else None

@@ -42,14 +42,25 @@ def parse_int64(text: str) -> int | None:
 RESOURCE_PATTERN: Final = re.compile(
     r"[a-z0-9*?](?:[-a-z0-9.*?]*[a-z0-9*?])?/[A-Za-z0-9*?](?:[-A-Za-z0-9_.*?]{0,61}[A-Za-z0-9*?])?"
 )
+# What stands before the name of an annotation of the pod that requests something, as a resource does.
+ANNOTATION: Final = "annotation/"
+# Values of schedulerName of pods whose annotations no scheduler reads as requests.
+DEFAULT_SCHEDULERS: Final = (None, "", "default-scheduler")
+# Of all names that rules may have.
+REQUEST_PATTERN: Final = re.compile(f"{RESOURCE_PATTERN.pattern}|{ANNOTATION}{_LABEL_KEY.pattern}")
 _REQUESTS: Final = "requests."
 _OBJECT: Final = re.compile(rf"(?=.{{1,253}}$){SUBDOMAIN}", re.DOTALL)
 _NATIVE: Final = re.compile(r"cpu|memory|ephemeral-storage|hugepages-\w+")
 
 
 def is_resource_pattern(name: str) -> bool:
-    """Return whether it is the name of an extended resource, or a glob of such names."""
-    return RESOURCE_PATTERN.fullmatch(name) is not None
+    """Return whether it is the name of an extended resource or a requesting annotation, or a glob of such."""
+    return REQUEST_PATTERN.fullmatch(name) is not None
+
+
+def requesting_annotation(name: str) -> str:
+    """Return the annotation that a name of a rule stands for; empty if it stands for a resource."""
+    return name.removeprefix(ANNOTATION) if name.startswith(ANNOTATION) else ""
 
 
 def is_resource(name: str) -> bool:
@@ -62,7 +73,7 @@ def is_extended_resource(name: str) -> bool:
 
     Source: https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/helper/helpers.go
     """
-    if "/" not in name or "kubernetes.io/" in name or name.startswith(_REQUESTS):
+    if "/" not in name or "kubernetes.io/" in name or name.startswith((_REQUESTS, ANNOTATION)):
         return False
     return is_label_key(_REQUESTS + name)  # as in a quota
 

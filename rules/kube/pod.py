@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.kube.json_patch import ObjectError, Recorder
-from rules.kube.names import is_extended_resource
+from rules.kube.names import ANNOTATION, DEFAULT_SCHEDULERS, is_extended_resource
 from rules.kube.quantity import is_zero
 from rules.text.bounded_cache import Budget
 from rules.text.paths import Path, field_path
@@ -36,6 +36,14 @@ class ContainerKind(StrEnum):
     EPHEMERAL = "ephemeral container"
 
 
+class AnnotationRequest(NamedTuple):
+    """How an annotation of a pod requests something for one of its containers."""
+
+    schedulers: tuple[str, ...]  # those that read it
+    shares_of: str  # the resource of which nodes offer the devices
+    container_from: str = ""  # the annotation with the name of the container; if absent, it is the first one
+
+
 class OtherContainer(NamedTuple):
     """A container outside `containers` and `initContainers`, as a custom resource may have."""
 
@@ -48,14 +56,17 @@ class Container:
     """One container of a pod, with the edits so far.
 
     path: its path in the object.
-    limits, requests: resource name to quantity as written; read only.
+    limits, requests: resource name to quantity as written; read only. What annotations of the pod request for
+        it is in limits, by names that start with ANNOTATION.
     names: the resource names of its limits, then of its requests; of a user of a pod each once, and only if
         its quantity is not 0.
     """
 
     __slots__ = (
+        "_annotations_path",
         "_recorder",
         "_resources",
+        "_shares_of",
         "_variables",
         "image",
         "kind",
@@ -78,6 +89,8 @@ class Container:
         self.raw = _object(raw, path)
         self._resources = resources_field
         self._recorder = recorder
+        self._annotations_path: Path = ()
+        self._shares_of: Mapping[str, str] = _NOTHING
         self._variables: dict[str, Any] | None = None
         self.path = path
         self.kind = kind
@@ -108,12 +121,15 @@ class Container:
             [
                 name
                 for name in self.names
-                if not (is_zero(limits.get(name, 0)) and is_zero(requests.get(name, 0)))
+                if name.startswith(ANNOTATION)
+                or not (is_zero(limits.get(name, 0)) and is_zero(requests.get(name, 0)))
             ]
         )
 
     def writes(self, key: str) -> bool:
         """Return whether the object has a limit or a request of a resource, before any edit."""
+        if key.startswith(ANNOTATION):
+            return True
         resources = self.raw.get("resources") or {}
         return any((resources.get(field) or {}).get(key) is not None for field in ("limits", "requests"))
 
@@ -130,7 +146,26 @@ class Container:
 
     def resource_path(self, field: str, key: str) -> Path:
         """Return the path of a resource; field: `limits` or `requests`."""
+        if key.startswith(ANNOTATION):
+            return (*self._annotations_path, key.removeprefix(ANNOTATION))
         return (*self.path, self._resources, field, key)
+
+    def request_by_annotation(self, name: str, value: str, shares_of: str, annotations_path: Path) -> None:
+        """Add what an annotation of the pod requests to the limits.
+
+        shares_of: as in AnnotationRequest. annotations_path: of all annotations.
+        """
+        self._annotations_path = annotations_path
+        self._shares_of = {**self._shares_of, ANNOTATION + name: shares_of}
+        self.limits = {**self.limits, ANNOTATION + name: value}
+        self.names = (*self.limits, *self.requests)
+
+    @property
+    def offered_names(self) -> tuple[str, ...]:
+        """The names of what a node offers: of a share by annotation, that of the devices."""
+        if not self._shares_of:
+            return self.names
+        return tuple(dict.fromkeys([self._shares_of.get(name, name) for name in self.names]))
 
     def set_resource(self, field: str, key: str, value: Any) -> None:
         """Set a quantity in `limits` or `requests`."""
@@ -209,9 +244,11 @@ class Pod:
     A pod spec without a template contains its labels and annotations, or its metadata.
 
     path: its path in the object; empty for a Pod.
-    users: the containers that name an extended resource before any edit.
+    users: the containers that name an extended resource before any edit, or for which an annotation requests
+        something.
     claimers: the containers that use a ResourceClaim.
     others: containers outside the usual lists; with any, the pod is partial: a controller adds the rest.
+    annotation_requests: the annotations that request something, by their names.
 
     Raises ObjectError for a malformed pod.
     """
@@ -239,6 +276,7 @@ class Pod:
         raw: Any,
         path: Path = (),
         others: Sequence[OtherContainer] = (),
+        annotation_requests: Mapping[str, AnnotationRequest] = _NOTHING,
     ) -> None:
         pod = self.raw = _object(raw, path)
         self.path = path
@@ -260,6 +298,8 @@ class Pod:
             self.containers += tuple(
                 [Container(raw, at, regular, recorder, name) for at, raw, name in others]
             )
+        if annotation_requests and self._spec.get("schedulerName") not in DEFAULT_SCHEDULERS:
+            self._read_requests(annotation_requests)
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
         for container in self.users:
             container.leave_out_zeros()
@@ -271,6 +311,20 @@ class Pod:
         entries, recorder = _member(self._spec, self._spec_path, field, list), self.recorder
         path = (*self._spec_path, field)
         return tuple([Container(raw, (*path, index), kind, recorder) for index, raw in enumerate(entries)])
+
+    def _read_requests(self, annotation_requests: Mapping[str, AnnotationRequest]) -> None:
+        """Give containers what annotations request for them.
+
+        A container that does not exist is read as the first one: rules compare the names.
+        """
+        annotations, scheduler = self.annotations, self._spec["schedulerName"]
+        for name, request in annotation_requests.items():
+            if name in annotations and scheduler in request.schedulers and self.containers:
+                target = annotations.get(request.container_from)
+                named = (container for container in self.containers if container.name == target)
+                container = next(named, self.containers[0])
+                path = self.place("metadata", "annotations")
+                container.request_by_annotation(name, annotations[name], request.shares_of, path)
 
     def place(self, *field: str | int) -> Path:
         """Return the path of a field of the pod in the object."""

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from rules.cel.expression import Expression
     from rules.cuda.image_catalog import ImageRow
     from rules.cuda.tables import Facts
+    from rules.kube.pod import AnnotationRequest
     from rules.kube.tolerations import Taint
     from rules.model.match import Match, ResourceIndex
     from rules.model.sharing import SharingPolicy
@@ -113,7 +114,7 @@ class ResourceRule(RuleMeta):
     resources that must not be used together with key in a container. default_when: the condition of the
     default; None: always. additional: it only adds validations, once for each container that asks for one of
     the resources, and other rules may have its key. related: keys of rules that apply together with this one,
-    as those of its group do.
+    as those of its group do. by_annotation: of a key that is an annotation, how it is read.
     """
 
     key: str
@@ -133,6 +134,7 @@ class ResourceRule(RuleMeta):
     default_when: Expression | None = None
     additional: bool = False
     related: tuple[str, ...] = ()
+    by_annotation: AnnotationRequest | None = None
 
     def __hash__(self) -> int:
         return hash(self.name)  # no two in force have the same

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 from rules.cel.expression import Expression
 from rules.cuda.versions import ComputeCapability, CudaVersion
+from rules.kube.pod import AnnotationRequest
 from rules.model.check_result import Level
 from rules.model.match import Match, ResourceIndex, SelectorTerm
 from rules.model.rule import (
@@ -51,6 +52,7 @@ _CLASS: Final = "$"
 _CLASSES: Final[tuple[type, ...]] = (
     *(
         ResourceRule,
+        AnnotationRequest,
         Validation,
         InjectionRule,
         Injection,

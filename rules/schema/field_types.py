@@ -28,7 +28,7 @@ from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES, descr
 from rules.cuda.image_catalog import ImageRegex
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import (
-    RESOURCE_PATTERN,
+    REQUEST_PATTERN,
     is_label_key,
     is_label_value,
     is_object_name,
@@ -109,7 +109,7 @@ def _annotations(annotations: dict[str, str]) -> dict[str, str]:
 ResourcePattern = Annotated[
     str,
     AfterValidator(_resource_pattern),
-    WithJsonSchema({"type": "string", "pattern": f"^{RESOURCE_PATTERN.pattern}$"}),
+    WithJsonSchema({"type": "string", "pattern": f"^(?:{REQUEST_PATTERN.pattern})$"}),
 ]
 ObjectName = Annotated[str, AfterValidator(_object_name)]
 Labels = Annotated[dict[str, str], AfterValidator(_labels)]

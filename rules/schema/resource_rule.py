@@ -8,6 +8,8 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import Field, ValidationError
 
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES, described
+from rules.kube.names import ANNOTATION, DEFAULT_SCHEDULERS, is_resource_pattern, requesting_annotation
+from rules.kube.pod import AnnotationRequest
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.match import ResourceIndex
 from rules.model.rule import (
@@ -41,6 +43,10 @@ _NOT_NEGATIVE: Final = Message("zero or more")
 _POSITIVE: Final = Message("a positive quantity such as 256Mi or 10m")
 _MOST_VALIDATIONS: Final = Message("at most {most} validations", most=MAX_EXPRESSIONS)
 _VALIDATIONS: Final = Message("a YAML list of validations")
+_SCHEDULERS: Final = Message("the schedulerNames of the schedulers that read the annotation")
+_RESOURCE: Final = Message("the name of a resource that nodes offer, such as nvidia.com/gpu")
+_NO_GLOB: Final = Message("the name of one annotation, without * or ?")
+_ONLY_OPTIONAL: Final = Message("limits: optional, requests: disabled")
 # Errors that follow if a part of `data` is in another place.
 _ABSENT: Final = (Code.MISSING_KEY, Code.WRONG_TYPE)
 # Values of the required keys, which no check rejects; for data in which they are wrong.
@@ -93,7 +99,9 @@ class ResourceRuleData(RuleDocument):
     """How containers request one extended resource."""
 
     key: ResourcePattern = Field(
-        description="the resource; a glob if names contain a profile, in which case there is no default"
+        description="the resource; a glob if names contain a profile, in which case there is no default; "
+        f"`{ANNOTATION}NAME`: an annotation of the pod by which a scheduler shares devices; it counts as a "
+        "limit of one container"
     )
     data_type: Literal["integer", "float", "string"] = Field(
         alias="dataType", description="integer: whole numbers only; float, string: any quantity"
@@ -148,6 +156,23 @@ class ResourceRuleData(RuleDocument):
     enforcement_action: EnforcementAction = Field(
         Action.DENY, alias="enforcementAction", description=f"effect of a violation: {ACTIONS}"
     )
+    schedulers: str = Field(
+        "",
+        description="of an annotation, required: comma-separated schedulerNames of the schedulers that read "
+        "it; the rule is not for other pods",
+    )
+    shares_of: str = Field(
+        "",
+        alias="sharesOf",
+        description="of an annotation, required: the resource of which nodes offer the devices, such as "
+        "nvidia.com/gpu",
+    )
+    container_from: str = Field(
+        "",
+        alias="containerFrom",
+        description="of an annotation: the annotation that names the container it is for; default: the first "
+        "container",
+    )
     runtime_class_name: ObjectName = Field(
         "", alias="runtimeClassName", description="for pods without one that have a limit of `key`"
     )
@@ -185,6 +210,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
             "{key!r} matches many resources, so they cannot be required or have a default", key=read.key
         )
         builder.add_error((*path, "key"), message)
+    _check_annotation(builder, path, read)
     validations = tuple(_validations(builder, (*path, "validations"), read))
     if additional := read.additional == "true":
         _check_additional(builder, path, read, validations)
@@ -208,6 +234,7 @@ def build_resource_rule(builder: RuleBuilder, data: Any) -> ResourceRule | None:
         default_when=read.default_when,
         additional=additional,
         related=tuple(_names(read.related_resources)),
+        by_annotation=_annotation_request(read),
         description=Text(read.description_en, zh=read.description_zh),
         enabled=builder.enabled,
         location=builder.location,
@@ -238,6 +265,34 @@ def _check_additional(
             builder.add_error((*path, key), _ONLY_VALIDATIONS.having(advice=advice))
     if any("value" in validation.expression.variables for validation in validations):
         builder.add_error((*path, "validations"), _NO_VALUE)
+
+
+def _check_annotation(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> None:
+    """Add the errors of a key that is an annotation, and of keys that only annotations have."""
+    keys = {"schedulers": rule.schedulers, "sharesOf": rule.shares_of, "containerFrom": rule.container_from}
+    if not requesting_annotation(rule.key):
+        for name in (name for name, text in keys.items() if text):
+            builder.add_error((*path, name), Message("only a key {prefix}NAME has it", prefix=ANNOTATION))
+        return
+    schedulers = _names(rule.schedulers)
+    if not schedulers or not set(DEFAULT_SCHEDULERS).isdisjoint(schedulers):
+        builder.add_error((*path, "schedulers"), expected(_SCHEDULERS, repr(rule.schedulers)))
+    if not is_resource_pattern(rule.shares_of) or is_glob(rule.shares_of):
+        builder.add_error((*path, "sharesOf"), expected(_RESOURCE, repr(rule.shares_of)))
+    if is_glob(rule.key):
+        builder.add_error((*path, "key"), expected(_NO_GLOB, repr(rule.key)))
+    if rule.limits is not LimitsPolicy.OPTIONAL or rule.requests is not RequestsPolicy.DISABLED:
+        message = expected(_ONLY_OPTIONAL, f"limits: {rule.limits}, requests: {rule.requests}")
+        builder.add_error((*path, "limits"), message)
+    if rule.default_value:
+        message = Message("an annotation has no default, because the pod's owner chooses the scheduler")
+        builder.add_error((*path, "defaultValue"), message)
+
+
+def _annotation_request(rule: ResourceRuleData) -> AnnotationRequest | None:
+    if not requesting_annotation(rule.key):
+        return None
+    return AnnotationRequest(tuple(_names(rule.schedulers)), rule.shares_of, rule.container_from)
 
 
 def _valid_part(data: Any, error: ValidationError) -> ResourceRuleData:

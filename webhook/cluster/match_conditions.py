@@ -7,9 +7,9 @@ manifests resets it. If it is missing, more objects are reviewed, never fewer.
 
 All other objects never wait for the webhook and are not denied while it is unavailable. An object is selected
 if a container in one of its pods or templates requests a resource that a rule names, or devices by a claim if
-a rule names those, unless the template is unchanged: every rule matches a resource, so without one there is
-nothing to decide. Images, labels and namespaces of rules are left to the webhook: an unnecessary review of a
-pod with a GPU costs a millisecond.
+a rule names those, or if it has an annotation that a rule names, unless the template is unchanged: every rule
+matches a resource or an annotation, so without one there is nothing to decide. Images, labels and namespaces
+of rules are left to the webhook: an unnecessary review of a pod with a GPU costs a millisecond.
 
 Pods are updated all the time, by the kubelet and controllers. In an update of a pod, each container is a
 template: the API server allows only changes of its image, and of its resources by the subresource `resize`.
@@ -28,6 +28,7 @@ from collections.abc import Collection, Iterator, Mapping
 from typing import Final
 
 from rules import RuleSet, Workloads
+from rules.kube.names import ANNOTATION, DEFAULT_SCHEDULERS, requesting_annotation
 from rules.model.rule import CompatibilityRule, InjectionRule, ResourceRule
 from rules.model.workload_kinds import EVERY, Steps
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
@@ -67,6 +68,11 @@ _DOMAIN: Final = 'key.contains("/")'
 _ANY: Final = f"exists(key, {_DOMAIN})"
 _NAME: Final = re.compile(r'"([^"]*)"')
 _IN: Final = re.compile(r"key in (\[[^]]*\])")
+_ANNOTATIONS: Final = re.compile(r"(\[[^]]*\])\.exists\(name, name in holder")
+# A pod whose annotations a scheduler may read as requests.
+_DEFAULT_SCHEDULERS: Final = json.dumps([name for name in DEFAULT_SCHEDULERS if name is not None])
+_OTHER_SCHEDULER: Final = f'"schedulerName" in spec && !(spec["schedulerName"] in {_DEFAULT_SCHEDULERS})'
+_EVERY_ANNOTATION: Final = f"{ANNOTATION}*"
 _MATCHES: Final = re.compile(r'key\.matches\("\(\?s\)\^\(([^"]*)\)\$"\)')
 
 
@@ -97,19 +103,21 @@ def expression(resources: Collection[str], workloads: Workloads) -> str:
 
     resources: names and globs; with none the expression is false.
     """
+    annotations, resources = _annotations_test(resources), _without_annotations(resources)
+    of_update = _annotations_of_update(annotations, workloads)
     return f"""\
-{_images_test(workloads)}[[object, oldObject].map(o,
+{_images_test(workloads)}{of_update}[[object, oldObject].map(o,
   {_templates(workloads)}
 )].exists(both, both[0].exists(templates, templates.exists(template,
   type(template) == map &&
-  ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map &&
+  ("spec" in template ? [template["spec"]] : [template]).exists(spec, type(spec) == map && ({annotations}
     ["containers", "initContainers"].exists(field, field in spec && type(spec[field]) == list &&
       spec[field].exists(container, type(container) == map &&
         "resources" in container && type(container["resources"]) == map && ({_claims_test(resources)}
         ["limits", "requests"].exists(part,
           part in container["resources"] && type(container["resources"][part]) == map &&
-          container["resources"][part].exists(key, {_key_test(resources)})))))) &&
-  !both[1].exists(before, template in before))))"""
+          container["resources"][part].exists(key, {_key_test(resources)}))))))) &&
+  !both[1].exists(before, template in before)))){")" if of_update else ""}"""
 
 
 def static_expression(workloads: Workloads) -> str:
@@ -128,6 +136,10 @@ def resources_in(text: str) -> frozenset[str]:
         return EVERY_RESOURCE
     names, globs = _IN.search(text), _MATCHES.search(text)
     resources = set(_NAME.findall(names[1])) if names else set()
+    if annotations := _ANNOTATIONS.search(text):
+        resources |= {ANNOTATION + name for name in _NAME.findall(annotations[1])}
+    elif _OTHER_SCHEDULER in text:
+        resources.add(_EVERY_ANNOTATION)
     if globs:
         resources |= {
             re.sub(r"\[\.\]|\.\*|\.", lambda part: _TEXT[part[0]], pattern) for pattern in globs[1].split("|")
@@ -156,6 +168,39 @@ def _claims_test(resources: Collection[str]) -> str:
     """Return the CEL test for claims, if a rule matches a device class; the pod does not name the class."""
     matched = any(overlap(glob(name), _OF_CLASSES) for name in resources)
     return '"claims" in container["resources"] ||' if matched else ""
+
+
+def _without_annotations(resources: Collection[str]) -> frozenset[str]:
+    return frozenset(name for name in resources if not name.startswith(ANNOTATION))
+
+
+def _annotations_test(resources: Collection[str]) -> str:
+    """Return the CEL test that a template has annotations that request something, with its operator.
+
+    A pod spec without a template contains its annotations.
+    """
+    names = sorted(requesting_annotation(name) for name in resources if name.startswith(ANNOTATION))
+    if resources == EVERY_RESOURCE or _EVERY_ANNOTATION in resources:
+        test = f'size(holder["annotations"]) > 0 && {_OTHER_SCHEDULER}'
+    elif names:
+        test = f'{json.dumps(names)}.exists(name, name in holder["annotations"])'
+    else:
+        return ""
+    return (
+        '([template].map(n, "metadata" in n, n["metadata"]) + [spec]).exists(holder, type(holder) == map &&\n'
+        f'      "annotations" in holder && type(holder["annotations"]) == map && {test}) ||'
+    )
+
+
+def _annotations_of_update(annotations: str, workloads: Workloads) -> str:
+    """Return the start of a CEL test to which an update of a pod with such annotations is an alternative."""
+    if not annotations or _POD not in workloads.paths:
+        return ""
+    return (
+        f"({_POD_UPDATE} &&\n"
+        '  [object].exists(template, type(template) == map && "spec" in template &&\n'
+        f'    [template["spec"]].exists(spec, type(spec) == map && ({annotations} false))) ||\n'
+    )
 
 
 def _images_test(workloads: Workloads) -> str:

@@ -6,6 +6,7 @@ import json
 import re
 from fnmatch import fnmatchcase
 from functools import cache
+from operator import add
 from typing import Any
 
 import cel
@@ -111,11 +112,27 @@ def placed(steps: Steps, template: Any, member: str | int) -> Any:
 def templates(draw: st.DrawFn) -> dict[str, Any]:
     """Draw a pod template, or a pod spec."""
     main = draw(st.lists(containers("main") | st.just(container({"cpu": "1"})), max_size=2))
-    spec = {"containers": main, "initContainers": draw(st.lists(containers("init"), max_size=1))}
-    return spec if draw(st.integers(0, 4)) == 0 else {"metadata": {}, "spec": spec}
+    spec: dict[str, Any] = {
+        "containers": main,
+        "initContainers": draw(st.lists(containers("init"), max_size=1)),
+    }
+    spec |= draw(st.sampled_from([{}, {"schedulerName": "default-scheduler"}, {"schedulerName": "gang"}]))
+    metadata: dict[str, Any] = draw(
+        st.sampled_from([{}, {"annotations": {}}, {"annotations": {"share": "half"}}])
+    )
+    return spec | metadata if draw(st.integers(0, 4)) == 0 else {"metadata": metadata, "spec": spec}
 
 
-@given(policies(), st.sampled_from(KINDS), st.data())
+# An annotation that requests something, and is wrong in `templates`.
+OF_ANNOTATION = resource_rule("annotation/share", schedulers="gang", sharesOf=GPU)
+
+
+def rule_sets() -> st.SearchStrategy[tuple[str, ...]]:
+    """Draw rules, in half of the cases with one of an annotation."""
+    return st.builds(add, policies(), st.sampled_from([(), (OF_ANNOTATION,)]))
+
+
+@given(rule_sets(), st.sampled_from(KINDS), st.data())
 def test_no_rule_affects_an_object_that_is_not_selected(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], data: st.DataObject
 ) -> None:
@@ -142,11 +159,11 @@ def test_no_rule_affects_an_object_that_is_not_selected(
         assert ((), [], ()) == (found.patch, violations, warning_texts(found))
 
 
-@given(policies(), st.sampled_from(KINDS), templates())
+@given(rule_sets(), st.sampled_from(KINDS), templates())
 def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], template: dict[str, Any]
 ) -> None:
-    """If and only if."""
+    """If and only if; or if it has an annotation of a rule."""
     resources = resources_of(loaded(*texts).rules)
     spec = template.get("spec", template)
     keys = {
@@ -156,6 +173,8 @@ def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
         for key in quantities or {}
     }
     named = any(fnmatchcase(key, pattern) for key in keys for pattern in resources)
+    annotations = (template.get("metadata", template)).get("annotations", {})
+    named |= "share" in annotations and "annotation/share" in resources
     text = expression(resources, built_in_workloads())
 
     assert named == asked(text, kind[0], placed(kind[1], template, "w"))
@@ -221,6 +240,20 @@ def test_of_the_updates_of_a_pod_only_those_of_an_image_are_selected(
 ) -> None:
     """Of a container that requests an accelerator."""
     text = expression([DEVICE], built_in_workloads())
+
+    assert selected == asked(text, ("", "Pod"), after, before, with_others=True)
+
+
+@pytest.mark.parametrize(("image", "selected"), [("a", False), ("b", True)])
+def test_an_update_of_a_pod_that_requests_by_annotation_is_selected_if_an_image_changes(
+    image: str, *, selected: bool
+) -> None:
+    """Of any container: the condition does not know which one the annotation is for."""
+    text = expression(["annotation/share"], built_in_workloads())
+    before, after = (
+        pod(PROXY | {"image": each}, metadata={"annotations": {"share": "1"}}, schedulerName="gang")
+        for each in ("a", image)
+    )
 
     assert selected == asked(text, ("", "Pod"), after, before, with_others=True)
 
@@ -331,10 +364,13 @@ def test_disabled_rules_select_nothing() -> None:
     assert not asked(expression([], PODS), ("", "Pod"), pod())
 
 
-NAMES = st.from_regex(r"[a-z*?.-]{1,6}/[A-Za-z*?._-]{1,6}", fullmatch=True)
+NAMES = st.from_regex(r"[a-z*?.-]{1,6}/[A-Za-z*?._-]{1,6}", fullmatch=True) | st.sampled_from(
+    ["annotation/share", "annotation/example.com/share"]
+)
 
 
 @example(EVERY_RESOURCE)
+@example(frozenset({"annotation/*"}))
 @given(st.frozensets(NAMES))
 def test_the_resources_of_an_expression_can_be_read_back(resources: frozenset[str]) -> None:
     """So that a replica can keep what another has written."""
@@ -387,7 +423,7 @@ def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
 TRAINS = Workloads({("example.com", "Train"): (("spec", "pod"),)})
 
 
-@given(policies(), st.sampled_from([*KINDS, (("example.com", "Train"), ("spec", "pod"))]), st.data())
+@given(rule_sets(), st.sampled_from([*KINDS, (("example.com", "Train"), ("spec", "pod"))]), st.data())
 def test_the_static_condition_selects_whatever_the_rules_select(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], data: st.DataObject
 ) -> None:
@@ -406,9 +442,13 @@ def test_the_static_condition_selects_whatever_the_rules_select(
         (pod(container({"vendor.com/unknown": "1"})), True),
         (pod(container() | {"resources": {"claims": [{"name": "gpu"}]}}), True),
         (pod(container({"cpu": "1"}), initContainers=[container({"a/b": "1"}, name="init")]), True),
+        (pod(container(), metadata={"annotations": {"a": "b"}}), False),
+        (pod(container(), metadata={"annotations": {"a": "b"}}, schedulerName="default-scheduler"), False),
+        (pod(container(), metadata={"annotations": {"a": "b"}}, schedulerName="gang"), True),
+        (pod(container(), metadata={"annotations": {}}, schedulerName="gang"), False),
     ],
 )
-def test_the_static_condition_selects_extended_resources_and_claims(
+def test_the_static_condition_selects_extended_resources_claims_and_annotations_for_other_schedulers(
     document: dict[str, Any], *, selected: bool
 ) -> None:
     """In pods and templates, unless the template is unchanged."""

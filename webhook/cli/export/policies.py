@@ -151,6 +151,7 @@ NOT_EXPORTED: Final = (
     "pod.gpus",
 )
 _NOT_CORRECTED: Final = Message("a request that differs from its limit is denied, not corrected")
+_BY_ANNOTATION: Final = Message("policies check resources, and its key is an annotation")
 _FAILS: Final = Message("failurePolicy is Fail: a validation that cannot be evaluated is violated")
 # Messages of the policies.
 _NOT_IN_LIMITS: Final = Message("must not be in limits")
@@ -179,8 +180,11 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
     Raises ExportError.
     """
     groups: defaultdict[str, list[ResourceRule]] = defaultdict(list)
+    by_annotation = []
     for rule in rules:
-        if rule.enabled:
+        if rule.enabled and rule.by_annotation:
+            by_annotation.append(rule)
+        elif rule.enabled:
             groups[rule.group].append(rule)
     objects: list[dict[str, Any]] = []
     owners: dict[tuple[str, str], str] = {}
@@ -204,6 +208,7 @@ def export(rules: Iterable[ResourceRule], language: Language = Language.EN) -> E
         for rule in group_rules
         for part in _omitted(rule, own)
     ]
+    omitted += [(rule.name, _BY_ANNOTATION) for rule in by_annotation]
     return Exported(tuple(objects), tuple(omitted))
 
 

@@ -191,6 +191,17 @@ def test_related_resources_of_another_group_are_listed() -> None:
     ]
 
 
+def test_a_rule_of_an_annotation_is_listed_as_omitted() -> None:
+    """Its group has no policy."""
+    rule = resource_rule("annotation/share", schedulers="gang", sharesOf="nvidia.com/gpu")
+    exported = export(load_rules([("rule.yaml", rule)]).rules.resources)
+
+    assert () == exported.objects
+    assert [("cf-crl-group-share", "policies check resources, and its key is an annotation")] == [
+        (name, part.en) for name, part in exported.omitted
+    ]
+
+
 def test_an_invalid_rule_set_is_not_exported(tmp_path: Path) -> None:
     """An incomplete rule set would deny or allow the wrong pods."""
     path = tmp_path / "rule.yaml"
