@@ -97,6 +97,13 @@ def test_the_chart_has_the_objects_of_an_overlay(folder: str, values: dict[str, 
     _assert_equal(render(MANIFESTS / folder), values)
 
 
+@pytest.mark.parametrize("names", [["baseline"], ["placement", "training"]])
+def test_sets_of_guardrails_are_those_of_the_components(tmp_path: Path, names: list[str]) -> None:
+    """By their names."""
+    components = [f"components/guardrails/{name}" for name in names]
+    _assert_equal(_overlay(tmp_path, "base", components=components), {"rules.guardrails": names})
+
+
 def test_the_chart_has_the_objects_of_all_components(tmp_path: Path) -> None:
     """The agent, the image resolver, reports, monitoring, and the policies for unrequested GPUs."""
     (tmp_path / "policies").mkdir()
