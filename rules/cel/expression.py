@@ -16,7 +16,7 @@ from rules.cel.checker import check
 from rules.cel.cost_limits import MAX_ENTRIES, why_unbounded
 from rules.cel.library import cel
 from rules.cel.syntax_errors import ExpressionError, explained
-from rules.cel.variables import INPUTS, VARIABLES
+from rules.cel.variables import BOOL, INPUTS, INT, VARIABLES
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache, length
 from rules.text.i18n import Message
@@ -27,6 +27,8 @@ _MAX_DEPTH: Final = 64
 # Cached results of an expression, and the maximum characters of the values of one result: 30 KB at most.
 _REMEMBERED: Final = 64
 _LONGEST: Final = 512
+# Characters of the values of the last evaluation, which are kept: a list of 256 tolerations has 30,000.
+_LONGEST_LAST: Final = 65_536
 # What the binding raises for an operation that values do not support; it names the operation.
 _EVALUATION_ERRORS: Final = (TypeError, ValueError, RuntimeError, IndexError, ArithmeticError)
 _ADVICE: Final = " CEL does not coerce"  # the start of an advice that the binding adds to its message
@@ -34,7 +36,28 @@ _ADVICE: Final = " CEL does not coerce"  # the start of an advice that the bindi
 _RESOURCE: Final = re.compile(r"""["']([^"'/]+/[^"']+)["']""")
 _MAPS: Final = frozenset(name for name, kind in INPUTS.items() if kind.name == "map")
 _PARTS: Final = frozenset(name for name, kind in INPUTS.items() if kind.name in ("list", "object"))
+# Given as text, whose length is known and which no other type is equal to.
+_NUMBERS: Final = {
+    name: {"int": int, "bool": bool}[kind.name] for name, kind in INPUTS.items() if kind in (INT, BOOL)
+}
 _QUANTITIES: Final = frozenset({"value", "limits", "requests"})
+
+
+class Packed(str):
+    """A list or an object as JSON, for an input that several containers share: it is written once.
+
+    widest: the number of entries of its longest list.
+    """
+
+    __slots__ = ("widest",)
+    widest: int
+
+    @classmethod
+    def of(cls, value: Any) -> Packed:
+        """Return a value as JSON."""
+        packed = cls(json.dumps(value))
+        packed.widest = _widest(value)
+        return packed
 
 
 class _Input(NamedTuple):
@@ -54,13 +77,24 @@ class Expression:
     tested: (input, key of a map) whose existence the expression tests.
     """
 
-    __slots__ = ("_inputs", "_pickers", "_program", "_result", "lookups", "source", "tested", "variables")
+    __slots__ = (
+        "_inputs",
+        "_last",
+        "_pickers",
+        "_program",
+        "_result",
+        "lookups",
+        "source",
+        "tested",
+        "variables",
+    )
 
     def __init__(self, source: str, variables: Iterable[str]) -> None:
         """Compile source, which may name the given variables. Raises ExpressionError."""
         self.source = source
         self._program = compile_program(source)
-        self._result = bounded_cache(self._evaluate, _REMEMBERED, lambda values: length(values) <= _LONGEST)
+        self._result = bounded_cache(self._of_long, _REMEMBERED, lambda values: length(values) <= _LONGEST)
+        self._last: tuple[tuple[Any, ...], bool] | None = None
         known = {name: VARIABLES[name] for name in variables}
         checked = check(source, known)
         self.lookups, self.tested = checked.lookups, checked.tested
@@ -95,6 +129,16 @@ class Expression:
             return self._result(values)
         except TypeError:  # a quantity that has no hash
             return self._evaluate(values)
+
+    def _of_long(self, values: tuple[Any, ...]) -> bool:
+        """Evaluate for values that may be long: those of the last evaluation are known, of one pod mostly."""
+        last = self._last
+        if last is not None and last[0] == values:
+            return last[1]
+        result = self._evaluate(values)
+        if length(values) <= _LONGEST_LAST:
+            self._last = values, result
+        return result
 
     def _evaluate(self, values: tuple[Any, ...]) -> bool:
         given: dict[str, Any] = {}
@@ -133,7 +177,14 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
     of too many members.
     """
     if input_.name in _PARTS:
-        return lambda value: json.dumps(value) if _widest(value) <= MAX_ENTRIES else _too_many(input_.name)
+
+        def packed(value: Any) -> str:
+            known = value if isinstance(value, Packed) else Packed.of(value)
+            return known if known.widest <= MAX_ENTRIES else _too_many(input_.name)
+
+        return packed
+    if input_.name in _NUMBERS:
+        return "{:x}".format
     if input_.name not in _MAPS:
         return None
     if (keys := input_.keys) is not None:
@@ -162,6 +213,8 @@ def _converted(input_: _Input, value: Any) -> Any:
         return number(value) if isinstance(value, str) else value
     if input_.name in _PARTS:
         return json.loads(value)
+    if of_text := _NUMBERS.get(input_.name):
+        return of_text(int(value, 16))
     if input_.name not in _MAPS:
         return value
     items = value if input_.keys is None else zip(input_.keys, value, strict=True)

@@ -14,7 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity.node_affinity import conjoin
-from rules.cel.expression import number
+from rules.cel.expression import Packed, number
 from rules.cel.variables import UNSET
 from rules.decision import messages
 from rules.decision.pod_inputs import memory_mounts, pod_gpus, required_node_labels
@@ -323,6 +323,11 @@ def _toleration_inputs(pod: Pod) -> list[dict[str, Any]]:
     ]
 
 
+def _packed(read: Callable[[Pod], list[Any]]) -> Callable[[Pod], Packed]:
+    """Return a function that packs the list that another reads of a pod, for all its containers."""
+    return lambda pod: Packed.of(read(pod))
+
+
 def _of(values: object, name: str, kind: type, default: Any) -> Any:
     """Return a member of a type; the default if there is none, as of what the API server refuses."""
     value = values.get(name) if isinstance(values, dict) else None
@@ -418,8 +423,8 @@ READ: Final[Mapping[str, Callable[[ContainerInputs], Any]]] = {
     "pod.namespace": lambda of: of.namespace,
     "pod.nodeName": lambda of: _chosen_node(of.pod),
     "pod.nodeSelector": lambda of: _texts(of.pod, "nodeSelector"),
-    "pod.requiredNodeLabels": lambda of: of.pod.once("requiredNodeLabels", required_node_labels),
-    "pod.tolerations": lambda of: of.pod.once("tolerations", _toleration_inputs),
+    "pod.requiredNodeLabels": lambda of: of.pod.once("requiredNodeLabels", _packed(required_node_labels)),
+    "pod.tolerations": lambda of: of.pod.once("tolerations", _packed(_toleration_inputs)),
     "pod.priorityClassName": lambda of: _text(of.pod, "priorityClassName"),
     "pod.serviceAccountName": lambda of: _text(of.pod, "serviceAccountName") or DEFAULT_SERVICE_ACCOUNT,
     "pod.schedulerName": lambda of: _scheduler(of.pod),

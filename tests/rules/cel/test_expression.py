@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules.cel.cost_limits import MAX_ENTRIES
-from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression
+from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression, Packed
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from tests.support.cpu_time import loops
@@ -154,6 +154,28 @@ def test_an_expression_is_evaluated_once_for_equal_texts(monkeypatch: pytest.Mon
         expression({"limits": {"a.com/x": quantity}})
 
     assert [((("a.com/x", each),),) for each in ("1", 1, True)] == evaluated
+
+
+def test_numbers_and_what_containers_share_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a list of any length only the last evaluation is known, which is of the same pod mostly."""
+    evaluated: list[object] = []
+    evaluate = Expression._evaluate
+
+    def counting(expression: Expression, values: tuple[Any, ...]) -> bool:
+        evaluated.append(values)
+        return evaluate(expression, values)
+
+    monkeypatch.setattr(Expression, "_evaluate", counting)
+    source = "container.gpus > 0 && pod.requiredNodeLabels.exists(l, l == 'a')"
+    expression = Expression(source, VALIDATION_VARIABLES)
+    labels = [[f"label-{number}" for number in range(200)], ["a"]]
+    found = [
+        expression({"container.gpus": gpus, "pod.requiredNodeLabels": Packed.of(each)})
+        for gpus, each in ((1, labels[0]), (1, labels[0]), (1, labels[1]), (0, labels[1]), (1, labels[1]))
+    ]
+
+    assert [False, False, True, False, True] == found
+    assert 3 == len(evaluated)
 
 
 def test_a_long_expression_is_rejected() -> None:

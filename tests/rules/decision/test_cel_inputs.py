@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
 
-from rules.cel.expression import Expression
+from rules.cel.expression import Expression, Packed
 from rules.cel.variables import CONDITION_VARIABLES, INPUTS
 from rules.decision.injection_stage import ContainerInputs
 from rules.kube.pod import Pod
@@ -71,7 +72,7 @@ def test_a_field_that_a_pod_does_not_set_has_a_value_of_its_type() -> None:
         "pod.activeDeadlineSeconds": 0,
         "pod.gpus": 0,
         "pod.securityContext": security | {"fsGroup": -1},
-    } == {name: inputs[name] for name in NEW_POD}
+    } == {name: _plain(inputs[name]) for name in NEW_POD}
     for expression in (f"{name} == {name}" for name in INPUTS if name not in ("value", "pod.tolerations")):
         assert Expression(expression, CONDITION_VARIABLES)(inputs)
 
@@ -123,6 +124,11 @@ def test_an_expression_is_given_what_the_pod_sets(expression: str) -> None:
     inputs = ContainerInputs(read.containers[0], read, "team-a")
 
     assert Expression(expression, CONDITION_VARIABLES)(inputs)
+
+
+def _plain(value: Any) -> Any:
+    """Return an input; a list that containers share is packed."""
+    return json.loads(value) if isinstance(value, Packed) else value
 
 
 def _inputs(document: dict[str, Any], at: int = 0) -> ContainerInputs:
@@ -209,7 +215,7 @@ def test_labels_of_the_node_are_those_that_every_term_requires(
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": required}}
     document["spec"] |= {"nodeSelector": {"pool": "a"}, "affinity": {"nodeAffinity": affinity}}
 
-    assert labels == _inputs(document)["pod.requiredNodeLabels"]
+    assert labels == _plain(_inputs(document)["pod.requiredNodeLabels"])
 
 
 def test_what_is_read_of_a_pod_is_read_once_until_its_next_edit() -> None:
@@ -223,4 +229,4 @@ def test_what_is_read_of_a_pod_is_read_once_until_its_next_edit() -> None:
 
     read.append("spec", "tolerations", entry={"operator": "Exists"})
 
-    assert 2 == len(ContainerInputs(read.containers[0], read, "team-a")["pod.tolerations"])
+    assert 2 == len(_plain(ContainerInputs(read.containers[0], read, "team-a")["pod.tolerations"]))
