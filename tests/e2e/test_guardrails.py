@@ -141,7 +141,7 @@ def test_mission_7_a_request_of_gpus_equals_the_limit_without_a_guardrail(guarde
 def test_what_lacks_everything_is_created_as_long_as_all_are_off(guarded: Installed) -> None:
     """They are off as installed."""
     bare = {"restartPolicy": "Never", "containers": [MAIN | {"env": [], "volumeMounts": []}]}
-    bare["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "9"}}
+    bare["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": bare}
 
     eventually(lambda: not guarded.refusal(json.dumps(document)))
