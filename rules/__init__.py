@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from rules.cuda.tables import Facts as Facts
     from rules.decision.exemptions import capped as capped
+    from rules.decision.pipeline import NamespaceLabels as NamespaceLabels
     from rules.decision.pipeline import Snapshot as Snapshot
     from rules.decision.pipeline import decide as decide
     from rules.decision.policy import Policy as Policy
@@ -45,6 +46,7 @@ _MODULES: Final = {
     "inventory_of": "nodes.inventory_document",
     "Language": "text.i18n",
     "Loaded": "schema.config_map",
+    "NamespaceLabels": "decision.pipeline",
     "ObjectError": "kube.json_patch",
     "Policy": "decision.policy",
     "RuleError": "schema.errors",

@@ -56,6 +56,10 @@ class ExpressionError(ValueError):
         return self.text.en
 
 
+class UnknownInputError(ExpressionError):
+    """What an expression names is unknown here, so neither it nor its negation is true. Nobody's fault."""
+
+
 class Mistake(NamedTuple):
     """A wrong text in an expression, and a suggestion."""
 

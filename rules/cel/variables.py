@@ -83,6 +83,7 @@ VARIABLES: Final[Mapping[str, Type]] = {
         labels=_TEXTS,
         annotations=_TEXTS,
         namespace=STRING,
+        namespaceLabels=_TEXTS,
         nodeName=STRING,
         nodeSelector=_TEXTS,
         requiredNodeLabels=_STRINGS,

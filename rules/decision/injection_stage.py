@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity.node_affinity import conjoin
 from rules.cel.expression import Packed, number
+from rules.cel.syntax_errors import UnknownInputError
 from rules.cel.variables import UNSET
 from rules.decision import messages
 from rules.decision.pod_inputs import memory_mounts, pod_gpus, required_node_labels
@@ -374,10 +375,11 @@ class ContainerInputs(dict[str, Any]):
     """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
     Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
-    of the last `set_value`. framework: returns what a container runs, or an empty text.
+    of the last `set_value`. framework: returns what a container runs, or an empty text. is_unknown: whether
+    an expression named an input that is unknown here.
     """
 
-    __slots__ = ("container", "framework", "namespace", "pod")
+    __slots__ = ("container", "framework", "is_unknown", "namespace", "pod")
 
     def __init__(
         self,
@@ -391,14 +393,25 @@ class ContainerInputs(dict[str, Any]):
         self.pod = pod
         self.namespace = namespace
         self.framework = framework
+        self.is_unknown = False
 
     def __missing__(self, name: str) -> Any:
-        value = self[name] = READ[name](self)
+        try:
+            value = self[name] = READ[name](self)
+        except UnknownInputError:
+            self.is_unknown = True
+            raise
         return value
 
     def set_value(self, quantity: object) -> None:
         """Set the quantity that is validated. Equal ones that are not written alike stay different."""
         self["value"] = quantity if isinstance(quantity, str) else number(quantity)
+
+
+def _namespace_labels(of: ContainerInputs) -> Mapping[str, str]:
+    if (labels := of.pod.namespace_labels) is None:
+        raise UnknownInputError(messages.NAMESPACE_UNKNOWN.having(namespace=of.namespace))
+    return labels
 
 
 # How each input of `rules.cel.variables` is read from a container, its pod and its namespace.
@@ -421,6 +434,7 @@ READ: Final[Mapping[str, Callable[[ContainerInputs], Any]]] = {
     "pod.labels": lambda of: of.pod.labels,
     "pod.annotations": lambda of: of.pod.annotations,
     "pod.namespace": lambda of: of.namespace,
+    "pod.namespaceLabels": _namespace_labels,
     "pod.nodeName": lambda of: _chosen_node(of.pod),
     "pod.nodeSelector": lambda of: _texts(of.pod, "nodeSelector"),
     "pod.requiredNodeLabels": lambda of: of.pod.once("requiredNodeLabels", _packed(required_node_labels)),

@@ -104,6 +104,7 @@ NOTHING_INJECTED: Final = Line(
     "a condition of the rule could not be evaluated, nothing was injected: {error}"
 )
 RULE_APPLIES: Final = Line("a condition of the rule could not be evaluated, so the rule applies: {error}")
+NAMESPACE_UNKNOWN: Final = Line("the labels of namespace {namespace!r} are unknown here")
 _OLD_AFFINITY: Final = Line(
     "the pod's node affinity cannot change and is not that of the new image: incompatible nodes, if there"
     " are any, are not excluded"

@@ -12,10 +12,10 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain, islice
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from rules.affinity.node_affinity import inject, pairs_budget
-from rules.cel.syntax_errors import ExpressionError
+from rules.cel.syntax_errors import ExpressionError, UnknownInputError
 from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
@@ -59,15 +59,24 @@ INJECTED_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.INJECTED}"
 FRAMEWORK_ANNOTATION: Final = f"{not_checked.PREFIX}{not_checked.FRAMEWORK}"
 
 
+class NamespaceLabels(Protocol):
+    """The labels of namespaces, by name."""
+
+    def get(self, key: str, /) -> Mapping[str, str] | None:
+        """Return the labels of a namespace, or None if they are unknown."""
+
+
 class Snapshot(NamedTuple):
     """Rules and nodes that decide requests; replaced as a whole, never changed.
 
     claims: those of DRA that pods may refer to, which change with each such pod; default: the inventory's.
+    namespaces: the labels of each namespace; one that is not there is unknown. None: all are.
     """
 
     policy: Policy
     inventory: Inventory
     claims: Claims | None = None
+    namespaces: NamespaceLabels | None = None
 
 
 def decide(
@@ -197,7 +206,7 @@ class Pipeline:
     """The stages of one pod, in their order; everything that they do is recorded."""
 
     def __init__(self, shared: _Shared, pod: Pod) -> None:
-        self._policy, self._inventory, self._claims = shared.snapshot
+        self._policy, self._inventory, self._claims, namespaces = shared.snapshot
         self._shared = shared
         self._request = shared.request
         self._exemptions: PodExemptions | None = None
@@ -205,6 +214,9 @@ class Pipeline:
             self._exemptions = PodExemptions(exemptions, pod, self._request.namespace, shared.now)
         self._is_pod = self._request.kind == "Pod" and not self._request.group
         self._pod = pod
+        if namespaces is not None:
+            pod.namespace_labels = namespaces.get(self._request.namespace)
+        self._has_unknown = False
         self._record = Record(pod)
         self._not_checked: list[NotChecked] = []
         if shared.observer:
@@ -279,6 +291,9 @@ class Pipeline:
         inputs = self._inputs(container)
         try:
             return rule.default if rule.default_when(inputs) else ""
+        except UnknownInputError:
+            self._add_unknown()
+            return ""
         except ExpressionError as error:
             words, finding = messages.NOTHING_INJECTED, messages.evaluation_error
             self._record.findings.append(finding(words, rule.name, container, error=str(error)))
@@ -444,6 +459,9 @@ class Pipeline:
             failed: ExpressionError | None = None
             try:
                 obstacle = injection_stage.unmet(rule.match, inputs)
+            except UnknownInputError as error:
+                self._add_unknown()
+                obstacle = None if applies_on_error else error
             except ExpressionError as error:
                 obstacle = failed = error
             if exemptions and (obstacle is None or failed) and (exemption := exemptions.of(rule.name)):
@@ -474,6 +492,16 @@ class Pipeline:
     def _validate(self, container: Container, rules: Iterable[ResourceRule]) -> None:
         inputs, inventory = self._inputs(container), self._inventory
         self._record.findings += resource_stage.validate(rules, inputs, lambda: inventory.resources)
+        if inputs.is_unknown:
+            self._add_unknown()
+
+    def _add_unknown(self) -> None:
+        """Say once that an expression names labels of the namespace, which are unknown here."""
+        if not self._has_unknown:
+            self._has_unknown = True
+            path = field_path(self._pod.place("metadata", "namespace"))
+            reason = messages.NAMESPACE_UNKNOWN.having(namespace=self._request.namespace)
+            self._not_checked.append(NotChecked(path, reason))
 
     def _decision(self, *, patch: bool) -> Decision:
         record = self._record

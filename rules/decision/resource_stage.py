@@ -8,7 +8,7 @@ from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
 
-from rules.cel.syntax_errors import ExpressionError
+from rules.cel.syntax_errors import ExpressionError, UnknownInputError
 from rules.decision import messages
 from rules.decision.injection_stage import ContainerInputs
 from rules.decision.recorder import Change
@@ -284,6 +284,8 @@ class _ContainerCheck:
             source = validation.expression.source
             try:
                 passed = validation.expression(self._inputs)
+            except UnknownInputError:
+                continue  # it is reported once for the pod
             except ExpressionError as error:
                 self._not_evaluated(field, key, quantity, validation, error)
                 continue

@@ -247,6 +247,7 @@ class Pod:
     users: the containers that name an extended resource before any edit, or for which an annotation requests
         something.
     claimers: the containers that use a ResourceClaim.
+    namespace_labels: the labels of its namespace; None if they are unknown.
     others: containers outside the usual lists; with any, the pod is partial: a controller adds the rest.
     annotation_requests: the annotations that request something, by their names.
 
@@ -263,6 +264,7 @@ class Pod:
         "_texts",
         "claimers",
         "containers",
+        "namespace_labels",
         "partial",
         "path",
         "raw",
@@ -284,6 +286,7 @@ class Pod:
         self._texts: dict[str, Mapping[str, str]] = {}
         self._label_domains: frozenset[str] | None = None
         self._once: dict[str, tuple[int, Any]] = {}
+        self.namespace_labels: Mapping[str, str] | None = None
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
         self._is_spec = "spec" not in pod

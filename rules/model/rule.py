@@ -358,6 +358,17 @@ class RuleSet:
         return next((release.facts for release in self.releases if release.enabled), None)
 
 
+def reads_namespaces(rules: RuleSet) -> bool:
+    """Return whether an expression of an enabled rule names the labels of namespaces."""
+    matched: list[InjectionRule | CompatibilityRule] = [*rules.injections, *rules.compatibility]
+    expressions = [condition for rule in matched if rule.enabled for condition in rule.match.conditions]
+    for rule in rules.resources:
+        if rule.enabled:
+            expressions += [validation.expression for validation in rule.validations]
+            expressions += [rule.default_when] if rule.default_when else []
+    return any("pod.namespaceLabels" in expression.inputs for expression in expressions)
+
+
 PLACEHOLDER: Final = re.compile(r"\{(value|bytes|MiB|GiB)\}")
 
 

@@ -10,17 +10,21 @@ from typing import TYPE_CHECKING, Any, Final
 import pytest
 import yaml
 
-from tests.e2e.manifests import MANIFESTS, Object, of_kind, render
+from rules import load_rules
+from tests.e2e.installed import TEAM
+from tests.e2e.manifests import MANIFESTS, ROOT, Object, of_kind, render
 from tests.e2e.serve_process import eventually
+from webhook.cli.export.policies import export
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.e2e.cluster import ControlPlane
     from tests.e2e.installed import Installed
 
 PREFIX: Final = "cf-crl-guardrail-"
-SETS: Final = ("baseline", "placement", "training")
+SETS: Final = ("baseline", "namespaces", "placement", "training")
 ENABLED: Final = "features.cpaas.io/enabled"
 SET: Final = "gpugate.dev/guardrails"
 # A pod that satisfies all of them.
@@ -131,11 +135,44 @@ def test_mission_7_each_policy_is_one_rule(
     assert "" == switched_on.refusal(pod())
 
 
+@pytest.mark.parametrize("rule", ["namespace-label"])
+def test_mission_6_a_label_of_the_namespace_allows_gpus(switched_on: Installed) -> None:
+    """As the policy gpuResourceRestriction of Deckhouse; a change of the label is in force at once."""
+    eventually(lambda: "the label gpugate.dev/gpus=allowed on the namespace" in switched_on.refusal(pod()))
+    label = ("label", "namespace", TEAM)
+    switched_on.cluster.kubectl(*label, "gpugate.dev/gpus=allowed")
+    eventually(lambda: not switched_on.refusal(pod()))
+    switched_on.cluster.kubectl(*label, "gpugate.dev/gpus-")
+
+    eventually(lambda: "[rule cf-crl-guardrail-namespace-label]" in switched_on.refusal(pod()))
+
+
 def test_mission_7_a_request_of_gpus_equals_the_limit_without_a_guardrail(guarded: Installed) -> None:
     """By the rule of the resource, which is on."""
     differs = {"limits": {"nvidia.com/gpu": "2"}, "requests": {"nvidia.com/gpu": "1"}}
 
     assert "a request equal to the limit" in guarded.refusal(pod(main={"resources": differs}))
+
+
+def test_exported_as_policies_they_deny_the_same_pods(empty_control_plane: ControlPlane) -> None:
+    """Without gpugate, except what policies cannot read: variables, CPU and the GPUs of the pod."""
+    paths = sorted((ROOT / "rules/catalog/guardrails").glob("[!gk]*.yaml"))
+    texts = [path.read_text("utf-8").replace('enabled: "false"', 'enabled: "true"') for path in paths]
+    exported = export(load_rules(zip(map(str, paths), texts, strict=True)).rules.resources)
+    kubectl = empty_control_plane.kubectl
+    kubectl("apply", "-f", "-", input=yaml.safe_dump_all([*exported.objects, RUNTIME_CLASS]))
+    kubectl("create", "namespace", TEAM)
+
+    def refusal(document: str) -> str:
+        create = ("create", "-n", TEAM, "--dry-run=server", "-f", "-")
+        return kubectl(*create, input=document, check=False).stderr
+
+    eventually(lambda: "[cf-crl-guardrail-namespace-label]" in refusal(pod()))
+    kubectl("label", "namespace", TEAM, "gpugate.dev/gpus=allowed")
+    eventually(lambda: not refusal(pod()))
+    found = {name: f"[{PREFIX}{rule}]" in refusal(lacking) for name, (rule, lacking, _) in GATEKEEPER.items()}
+
+    assert {name: name != "K8sNoUnsupportedGpu" for name in GATEKEEPER} == found
 
 
 def test_what_lacks_everything_is_created_as_long_as_all_are_off(guarded: Installed) -> None:

@@ -18,6 +18,7 @@ from rules import (
     Inventory,
     Language,
     Loaded,
+    NamespaceLabels,
     ObjectError,
     Policy,
     Snapshot,
@@ -126,6 +127,11 @@ class AdmissionHandler:
         """Use these claims from the next request on."""
         with self._swapping:
             self.snapshot = self.snapshot._replace(claims=claims)
+
+    def set_namespaces(self, namespaces: NamespaceLabels) -> None:
+        """Use these labels of namespaces from the next request on."""
+        with self._swapping:
+            self.snapshot = self.snapshot._replace(namespaces=namespaces)
 
     def answer(self, endpoint: Endpoint, body: bytes | bytearray) -> bytes:
         """Return the response body to a review.

@@ -577,6 +577,11 @@ class Cluster:
             raise
         return sorted(namespace["metadata"]["name"] for namespace in namespaces)
 
+    def namespaces(self) -> list[Object]:
+        """Return the Namespaces, as JSON. Raises ClusterError."""
+        listed = self._list(Resource("Namespaces", NAMESPACES))
+        return [{"apiVersion": "v1", "kind": "Namespace", **namespace} for namespace in listed]
+
     def _served_kinds(self, group: str, kinds: set[str]) -> dict[str, tuple[str, str]]:
         """Return version and plural of the kinds of a group, by kind. Raises ClusterError."""
         versions = ["v1"]

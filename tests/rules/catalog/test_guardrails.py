@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 
 FOLDER = ROOT / "rules/catalog/guardrails"
 FILES = sorted(path for path in FOLDER.glob("*.yaml") if "kind: ConfigMap" in path.read_text("utf-8"))
-SETS = ("baseline", "placement", "training")
+SETS = ("baseline", "namespaces", "placement", "training")
 OTHERS = ("pgpu/gpu.yaml", "pgpu/compatibility.yaml")
 GUARDED: dict[str, Any] = {
     "restartPolicy": "Never",

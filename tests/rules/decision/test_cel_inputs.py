@@ -40,6 +40,7 @@ def test_a_field_that_a_pod_does_not_set_has_a_value_of_its_type() -> None:
     """So that an expression of declared fields can be evaluated for every pod."""
     document = pod(container({}))
     read = Pod(document, document)
+    read.namespace_labels = {}
     inputs = ContainerInputs(read.containers[0], read, "team-a")
     security = {"runAsUser": -1, "runAsGroup": -1, "runAsNonRoot": False}
 

@@ -386,6 +386,7 @@ def _background(
     nothing is written.
     """
     from webhook.cluster.inventory_sync import InventorySync
+    from webhook.cluster.namespace_sync import NamespaceSync
     from webhook.cluster.profile_events import ProfileEvents
     from webhook.cluster.rule_snapshot import RuleSnapshot
     from webhook.cluster.rule_sync import RuleSync
@@ -399,6 +400,7 @@ def _background(
         parts.append(rules)
     if "nodes" in watched:
         parts.append(InventorySync(api, handler))
+    parts.append(NamespaceSync(api, handler))
     yield ClusterSync(handler, parts)
     if "rules" in watched and shared_namespace is not None:
         yield WebhookConfigurationSync(objects, handler)

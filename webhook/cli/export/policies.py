@@ -132,6 +132,7 @@ MEMBERS: Final[Mapping[str, str]] = {
     "pod.labels": "object.metadata.?labels.orValue({})",
     "pod.annotations": "object.metadata.?annotations.orValue({})",
     "pod.namespace": "request.namespace",
+    "pod.namespaceLabels": "namespaceObject.metadata.?labels.orValue({})",
     "pod.nodeName": 'object.spec.?nodeName.orValue("")',
     "pod.nodeSelector": "object.spec.?nodeSelector.orValue({})",
     "pod.requiredNodeLabels": _NODE_LABELS,

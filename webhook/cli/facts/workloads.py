@@ -32,7 +32,7 @@ def changed_workloads(
     rules = replace(session.policy.rules, releases=(after,))
     policy, now = compile_policy(rules, session.language, session.workloads), time()
     inventory = inventory_of(session.node_objects, policy.facts)
-    snapshot = Snapshot(policy, inventory, session.inventory.dra.claims)
+    snapshot = Snapshot(policy, inventory, session.inventory.dra.claims, session.snapshot.namespaces)
 
     def on_error(subject: WorkloadRequest, error: ObjectError) -> None:
         session.add_error(f"{subject.namespace}/{subject.owner}: {error}")

@@ -8,7 +8,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, wraps
@@ -32,7 +32,8 @@ from rules import (
     decide,
 )
 from rules.decision.needs import Needs
-from rules.model.rule import FactRelease
+from rules.kube.namespaces import namespace_labels
+from rules.model.rule import FactRelease, reads_namespaces
 from rules.model.workload_kinds import built_in_workloads
 from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
@@ -101,6 +102,7 @@ class Session:
     nodes_readable: bool = field(default=True, init=False)
     failed: bool = field(default=False, init=False)
     notes: list[str] = field(default_factory=list, init=False)
+    _namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict, init=False)
 
     def use_current_cluster(self, otherwise: str) -> None:
         """Read from the cluster of the current context if none is selected; otherwise: see ClusterSource."""
@@ -155,7 +157,18 @@ class Session:
     @property
     def snapshot(self) -> Snapshot:
         """The rules and nodes that decisions depend on."""
-        return Snapshot(self.policy, self.inventory.with_facts(self.policy.facts))
+        namespaces = {**self._cluster_namespaces, **self._namespaces}
+        return Snapshot(self.policy, self.inventory.with_facts(self.policy.facts), namespaces=namespaces)
+
+    @cached_property
+    def _cluster_namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of the namespaces of the cluster, if a rule reads them and the user may list them."""
+        if not self.cluster.selected or not reads_namespaces(self.policy.rules):
+            return {}
+        try:
+            return namespace_labels(self.cluster.query(lambda api: api.namespaces()))
+        except ForbiddenError:
+            return {}
 
     # Each of these reads all, so that errors in rules come before those in nodes, and these before others.
 
@@ -381,7 +394,8 @@ class Session:
         self.failed = True
 
     def add_objects(self, documents: Sequence[Any], namespace: str) -> None:
-        """Use the claims and quotas among objects as existing. namespace: of objects that do not set one."""
+        """Use claims, quotas and namespaces among objects as existing. namespace: of objects without one."""
+        self._namespaces |= namespace_labels(documents)
         self.quotas.add(documents, namespace)
         self.inventory = self.inventory.with_dra(self.inventory.dra.with_claims_in(documents, namespace))
 

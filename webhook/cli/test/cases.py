@@ -6,7 +6,7 @@ A document with an error has no cases. The caller opens the files that it names;
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,6 +44,7 @@ class Case:
     path: Path  # of the case in the document
     request: AdmissionRequest
     inventory: Inventory
+    namespaces: Mapping[str, Mapping[str, str]]  # their labels, if they are known
     now: float  # seconds since the epoch
     expect: ExpectDocument
 
@@ -143,7 +144,9 @@ class _Reader:
         if request is None:
             return None
         now = instant(case.now) if case.now else math.inf
-        return Case(case.name, self._document, path, request, inventory, now, case.expect)
+        labels = case.namespace_labels
+        namespaces = {} if labels is None else {request.namespace: labels}
+        return Case(case.name, self._document, path, request, inventory, namespaces, now, case.expect)
 
     def _request(self, case: CaseDocument, path: Path) -> AdmissionRequest | None:
         """Return the request of the API server to create the case's object."""

@@ -214,7 +214,8 @@ def run_case(case: Case, policy: Policy) -> CaseResult:
         kind = f"{request.kind} of API group {request.group!r}"
         raise _NoPodsError(f"objects of kind {kind} do not contain pods, so no rule applies")
     start = perf_counter()
-    decision = decide(Snapshot(policy, case.inventory.with_facts(policy.facts)), request, case.now)
+    inventory = case.inventory.with_facts(policy.facts)
+    decision = decide(Snapshot(policy, inventory, namespaces=case.namespaces), request, case.now)
     seconds = perf_counter() - start
     patched = request.object
     if case.expect.fields:

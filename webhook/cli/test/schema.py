@@ -131,6 +131,9 @@ class CaseDocument(RuleDocument):
 
     name: NonEmpty = Field(description="a sentence, for readers and for `--run`")
     namespace: str = Field("", description="for an object without namespace; default: `default`")
+    namespace_labels: dict[str, str] | None = Field(
+        None, alias="namespaceLabels", description="of the namespace; default: they are unknown"
+    )
     nodes: Nodes = Field([], description="replaces the nodes of the document")
     now: Annotated[str, AfterValidator(_time)] = Field(
         "", description="RFC 3339; default: all exemptions have expired"

@@ -195,8 +195,10 @@ def _result(
         done.append(Change(_IMAGE_CUDA.having(cuda=image_cuda), _NO_NODES))
     done += (Change(_IMAGE.having(old=change.old, new=change.new), _NO_NODES) for change in images)
     inventory = state.inventory()
-    state_before = ClusterState(before.snapshot, now)
-    state_after = ClusterState(Snapshot(policy, inventory, before.inventory.dra.claims), now)
+    snapshot = before.snapshot
+    state_before = ClusterState(snapshot, now)
+    claims = before.inventory.dra.claims
+    state_after = ClusterState(Snapshot(policy, inventory, claims, snapshot.namespaces), now)
     subjects = list(subjects_of(workloads))
     _check_images(images, subjects)
 

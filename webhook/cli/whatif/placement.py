@@ -29,7 +29,7 @@ class _Fitting(Observer):
 
     def complete(self, record: Record) -> None:
         """Add the nodes of a pod, if a rule selects nodes for it."""
-        policy, inventory, _ = self._snapshot
+        policy, inventory = self._snapshot.policy, self._snapshot.inventory
         if fitting := fitting_nodes(record.requirements, record.pod, inventory, policy.prospects):
             self.nodes.append(fitting)
 
