@@ -38,6 +38,7 @@ class Checks:
     gpu_memory: Level = Level.INCOMPATIBLE
     gpu_settings: Level = Level.UNSTABLE
     model: Level = Level.INCOMPATIBLE
+    interception: Level = Level.INCOMPATIBLE
 
 
 # For whoever has no rule: the matrix, and what a node supports.

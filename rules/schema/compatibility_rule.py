@@ -151,6 +151,11 @@ class ChecksDocument(RuleDocument):
         description="the model of an inference server does not fit the GPUs: its weights, data type or "
         "attention heads",
     )
+    interception: Effect = Field(
+        "deny",
+        description="privileges, RuntimeClass or variables keep the library of a sharing system from working "
+        "in the container",
+    )
 
     def levels(self, action: str | None = None) -> Checks:
         """Return the levels of the checks; action: of those with this effect only, as if they denied."""

@@ -14,6 +14,7 @@ from rules.compatibility.checks.driver_support import DriverSupportCheck
 from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
 from rules.compatibility.checks.gpu_settings import GpuSettingsCheck
+from rules.compatibility.checks.interception import InterceptionCheck
 from rules.compatibility.checks.model_precision import ModelPrecisionCheck
 from rules.compatibility.checks.model_split import ModelSplitCheck
 from rules.compatibility.checks.model_weights import ModelWeightsCheck
@@ -45,6 +46,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     ModelSplitCheck(),
     ModelPrecisionCheck(),
     ModelWeightsCheck(),
+    InterceptionCheck(),
 )
 _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.

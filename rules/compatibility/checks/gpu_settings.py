@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
@@ -24,6 +24,16 @@ from rules.text.paths import Path
 from rules.text.printable import shortened
 
 SETTING = "checks.gpuSettings"
+REMOVE: Final = Message("remove {name} from env")
+# Of a variable of the device plugin, and of a privileged container: what is wrong, and what to do.
+SET_BY_HAND: Final = (
+    Message("{name} set by hand replaces the device plugin's: the container may see other GPUs than its own"),
+    REMOVE,
+)
+PRIVILEGED: Final = (
+    Message("a privileged container sees all GPUs of the node, whatever it requests"),
+    Message("remove privileged: true, unless it needs other devices of the node"),
+)
 _LONGEST = 80  # characters of a user's text in a message
 # Devices of CUDA_VISIBLE_DEVICES that are read; no node has as many.
 _MOST_DEVICES = 64
@@ -140,17 +150,11 @@ def _of_other_gpus(settings: _Settings) -> Iterator[_Reason]:
     known, container = settings.known, settings.container
     value = settings.variables.get(known.runtime_devices)
     if value is not None:
-        reason = Message(
-            "{name} set by hand replaces the device plugin's: the container may see other GPUs than its own",
-            name=known.runtime_devices,
-        )
-        remedy = Message("remove {name} from env", name=known.runtime_devices)
+        reason, remedy = (text.having(name=known.runtime_devices) for text in SET_BY_HAND)
         yield reason, remedy, container.variable_path(known.runtime_devices)
     security = container.raw.get("securityContext")
     if isinstance(security, dict) and security.get("privileged") is True:
-        reason = Message("a privileged container sees all GPUs of the node, whatever it requests")
-        remedy = Message("remove privileged: true, unless it needs other devices of the node")
-        yield reason, remedy, (*container.path, "securityContext", "privileged")
+        yield *PRIVILEGED, (*container.path, "securityContext", "privileged")
     paths = _host_paths(settings.pod) if container.volume_mounts else {}
     for index, mount in enumerate(container.volume_mounts):
         volume = mount.get("name") if isinstance(mount, dict) else None
@@ -188,8 +192,7 @@ def _of_cuda_devices(settings: _Settings) -> Iterator[_Reason]:
                 index=shortened(index, _LONGEST),
                 count=gpus.devices,
             )
-            remedy = Message("remove {name} from env", name=name)
-            yield reason, remedy, settings.container.variable_path(name)
+            yield reason, REMOVE.having(name=name), settings.container.variable_path(name)
             return
 
 
@@ -212,7 +215,7 @@ def _of_mps(settings: _Settings) -> Iterator[_Reason]:
         "the container requests no share of MPS",
         name=name,
     )
-    yield reason, Message("remove {name} from env", name=name), container.variable_path(name)
+    yield reason, REMOVE.having(name=name), container.variable_path(name)
 
 
 def _of_rdma(settings: _Settings) -> Iterator[_Reason]:

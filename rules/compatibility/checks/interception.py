@@ -1,0 +1,152 @@
+"""What keeps the library of a sharing system from intercepting CUDA calls in a container with a share.
+
+Certain is only what the system never runs. Sources: `facts/interception.yaml`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from rules.compatibility.checks.base import Check
+from rules.compatibility.checks.gpu_settings import PRIVILEGED, REMOVE, SET_BY_HAND
+from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import read_table
+from rules.kube.pod import Container, Literals, Pod
+from rules.model.check_result import CheckResult, Level, capped
+from rules.model.sharing import SharingPolicy
+from rules.text.glob import glob
+from rules.text.i18n import Joined, Message
+from rules.text.paths import Path
+from rules.text.printable import shortened
+
+SETTING: Final = "checks.interception"
+_LONGEST: Final = 80  # characters of a user's text in a message
+_DEFAULT_SCHEDULER: Final = "default-scheduler"  # of a pod that names none
+# By the kind of a variable: what a value that is not fine does, and what to do.
+_OF_VARIABLES: Final = {
+    "of_plugin": SET_BY_HAND,
+    "own_gpus": (
+        Message("{name}={value} does not start with 0: a container counts its own GPUs from 0"),
+        REMOVE,
+    ),
+    "known": (
+        Message("{name}={value} is unknown to {system}, and has no effect"),
+        Message("set {name} to one of {values}"),
+    ),
+    "turns_off": (
+        Message("{name}={value} turns off the limits of {system}: the container can use the whole GPU"),
+        REMOVE,
+    ),
+    "path": (
+        Message("{name} replaces that of {system}: programs may not find its library in {path}"),
+        Message("add {path} to {name}"),
+    ),
+}
+
+
+class InterceptionCheck(Check):
+    """Privileges, RuntimeClass and variables of a container with a share, by its sharing system."""
+
+    is_optional = True
+
+    def on_container(
+        self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
+    ) -> Iterable[CheckResult]:
+        """Return a result for each obstacle. Linear in resources and in the rows of the table."""
+        del requirements
+        if policy.checks.interception is Level.COMPATIBLE or not policy.virtual:
+            return ()
+        system = next((system for system in _systems() if system.has_any_of(container.names)), None)
+        if system is None:
+            return ()
+        return [
+            CheckResult(
+                capped(policy.checks.interception, certain=certain),
+                reason,
+                remedy,
+                setting=SETTING,
+                path=path,
+            )
+            for reason, remedy, path, certain in _obstacles(system, container, pod)
+        ]
+
+
+class _System(NamedTuple):
+    """A sharing system: its part of facts/interception.yaml.
+
+    denying: the schedulers with which it runs no privileged container; variables: the rows of its variables.
+    """
+
+    name: str
+    resources: tuple[re.Pattern[str], ...]
+    denying: tuple[str, ...]
+    runtime_classes: tuple[re.Pattern[str], ...]
+    variables: tuple[dict[str, Any], ...]
+
+    def has_any_of(self, names: Iterable[str]) -> bool:
+        """Return whether one of the resources is a share of this system."""
+        return any(pattern.fullmatch(name) for name in names for pattern in self.resources)
+
+
+_Obstacle = tuple[Message, Message, Path, bool]
+
+
+@cache
+def _systems() -> tuple[_System, ...]:
+    table = read_table("interception")
+
+    def rows(section: str, system: str) -> Iterator[dict[str, Any]]:
+        return (row for row in table[section] if system in row["systems"])
+
+    return tuple(
+        _System(
+            name,
+            tuple(map(glob, resources)),
+            tuple(table["denies_privileged"].get(name, ())),
+            tuple(glob(text) for row in rows("runtime_classes", name) for text in row["names"]),
+            tuple(row | {"fine": re.compile(row["fine"], re.DOTALL)} for row in rows("variables", name)),
+        )
+        for name, resources in table["systems"].items()
+    )
+
+
+def _obstacles(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
+    """Yield reason, fix, place and certainty of each obstacle."""
+    security = container.raw.get("securityContext")
+    if isinstance(security, dict) and security.get("privileged") is True:
+        path = (*container.path, "securityContext", "privileged")
+        if not system.denying:
+            yield *PRIVILEGED, path, False
+        elif (pod.spec.get("schedulerName") or _DEFAULT_SCHEDULER) in system.denying:
+            reason = Message(
+                "a privileged container, which {system} denies or leaves unscheduled", system=system.name
+            )
+            yield reason, Message("remove privileged from the container's securityContext"), path, True
+    runtime_class = pod.spec.get("runtimeClassName")
+    if isinstance(runtime_class, str) and any(
+        pattern.fullmatch(runtime_class) for pattern in system.runtime_classes
+    ):
+        reason = Message(
+            "the library of {system} does not work with runtimeClassName {name}: "
+            "programs do not start, or have no limits",
+            system=system.name,
+            name=shortened(runtime_class, _LONGEST),
+        )
+        remedy = Message("use another runtimeClassName, such as nvidia")
+        yield reason, remedy, pod.place("spec", "runtimeClassName"), False
+    variables = Literals(container.variables)
+    for row in system.variables if len(variables) else ():
+        value = variables.get(row["name"])
+        if value is not None and not row["fine"].fullmatch(value):
+            texts = {
+                "name": row["name"],
+                "value": shortened(value, _LONGEST),
+                "system": system.name,
+                "values": Joined(", ", row.get("values", ())),
+                "path": row.get("path", ""),
+            }
+            reason, remedy = (text.having(**texts) for text in _OF_VARIABLES[row["kind"]])
+            yield reason, remedy, container.variable_path(row["name"]), False
