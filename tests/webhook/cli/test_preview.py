@@ -115,6 +115,18 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     ]
 
 
+@pytest.mark.parametrize("command", ["preview", "explain", "audit", "why"])
+def test_each_command_names_a_model_server_without_a_gpu(command: str, tmp_path: Path) -> None:
+    """Whatever its exit status says of other things: it is no violation."""
+    server = {"image": "vllm/vllm-openai:v0.20.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    document = pod({}, **server)
+
+    result = gpugate(command, "-f", _write(tmp_path, document))
+
+    assert "no container asks for a GPU, which vLLM in container 'main' needs" in result.stdout
+    assert "denied  " not in result.stdout
+
+
 def test_without_nodes_the_answer_is_what_the_pod_needs_and_which_gpus_have_it(tmp_path: Path) -> None:
     """In text and JSON, and by `explain`; with nodes, they are the answer."""
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}, image="vllm/vllm-openai:v0.20.0"))

@@ -174,7 +174,7 @@ def command(
 
     def explained(request: AdmissionRequest) -> Explanation:
         explanation = explain(session.snapshot, request, time())
-        return replace(explanation, decision=session.complete(explanation.decision))
+        return replace(explanation, decision=session.complete(explanation.decision, request))
 
     for (source, request, name), explanation in session.results(filenames, namespace, explained):
         decisions.append(explanation.decision)

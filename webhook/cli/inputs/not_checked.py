@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from rules import Decision, Language
+from rules import AdmissionRequest, Decision, Language, Policy
+from rules.decision.unrequested import servers_without_gpu
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, NotChecked
 from webhook.cli.terminal.vocabulary import NO_NODES_FOUND, NOT_CHECKED_MARK
 
@@ -15,15 +16,18 @@ WITHOUT_NODES: Final = (NO_NODES, NO_NODES_FOUND)
 OF_NODES: Final = (*WITHOUT_NODES, UNKNOWN_CUDA)
 
 
-def with_inventory(decision: Decision, *, nodes_given: bool) -> Decision:
-    """Return a decision; if nodes were given and there are none, its `not_checked` reports that."""
-    if not nodes_given:
-        return decision
+def completed(
+    decision: Decision, request: AdmissionRequest, policy: Policy, *, nodes_given: bool
+) -> Decision:
+    """Return a decision whose `not_checked` has what admission does not look for.
+
+    Model servers without a GPU; and if nodes were given and there are none, that. Raises ObjectError.
+    """
     not_checked = tuple(
-        NotChecked(path, NO_NODES_FOUND if reason is NO_NODES else reason)
+        NotChecked(path, NO_NODES_FOUND if nodes_given and reason is NO_NODES else reason)
         for path, reason in decision.not_checked
     )
-    return decision._replace(not_checked=not_checked)
+    return decision._replace(not_checked=(*not_checked, *servers_without_gpu(policy, request)))
 
 
 def not_checked_facts(decision: Decision, language: Language) -> list[dict[str, str]]:

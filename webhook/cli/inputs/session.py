@@ -44,7 +44,7 @@ from rules.text.printable import printable
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
 from webhook.cli.inputs.nodes import read_nodes
-from webhook.cli.inputs.not_checked import with_inventory
+from webhook.cli.inputs.not_checked import completed
 from webhook.cli.inputs.objects import InputError, Subject, objects_in, subject_of
 from webhook.cli.inputs.options import option_group
 from webhook.cli.inputs.quotas import Quotas
@@ -369,7 +369,7 @@ class Session:
 
     def decide(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now."""
-        return self.complete(decide(self.snapshot, request, time()))
+        return self.complete(decide(self.snapshot, request, time()), request)
 
     def decide_with_needs(self, request: AdmissionRequest) -> Decision:
         """Return the decision of admission, now; without nodes it notes what containers need of them."""
@@ -377,11 +377,11 @@ class Session:
             return self.decide(request)
         needs = Needs(self.policy.facts)
         decision = decide(self.snapshot, request, time(), needs)
-        return self.complete(decision._replace(notes=(*decision.notes, *needs.notes)))
+        return self.complete(decision._replace(notes=(*decision.notes, *needs.notes)), request)
 
-    def complete(self, decision: Decision) -> Decision:
-        """Return a decision; if nodes were given and there are none, its `not_checked` reports that."""
-        return with_inventory(decision, nodes_given=self.nodes_given)
+    def complete(self, decision: Decision, request: AdmissionRequest) -> Decision:
+        """Return a decision whose `not_checked` has what admission does not look for. Raises ObjectError."""
+        return completed(decision, request, self.policy, nodes_given=self.nodes_given)
 
     def add_note(self, message: str | Message) -> None:
         """Print a note on stderr, and keep it for reports: an input that is not read, and so not checked."""

@@ -18,7 +18,7 @@ from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
-from webhook.cli.inputs.not_checked import WITHOUT_NODES, with_inventory
+from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
 from webhook.cli.inputs.objects import InputError, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.terminal.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
@@ -67,7 +67,7 @@ def evaluate(page: Page, question: Question) -> Json:
         try:
             subject = subject_of(source, value, question.namespace, policy.workloads)
             explanation = explain(snapshot, subject.request, time())
-            decision = with_inventory(explanation.decision, nodes_given=nodes_given)
+            decision = completed(explanation.decision, subject.request, policy, nodes_given=nodes_given)
             explanation = replace(explanation, decision=decision)
             result = _Result(page, question, snapshot, quotas, explanation, subject.request)
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})

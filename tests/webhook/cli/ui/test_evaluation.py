@@ -28,6 +28,16 @@ def _only(question: Question, nodes: str | None = None) -> dict[str, Any]:
     return found
 
 
+def test_a_model_server_without_a_gpu_is_named_at_its_container() -> None:
+    container = "\n  - name: main\n    command: [vllm, serve, Qwen/Qwen3-8B]\n"
+    found = _only(asked(pod=f"apiVersion: v1\nkind: Pod\nspec:\n  containers:{container}"))
+
+    assert found["allowed"]
+    (finding,) = [each for each in found["findings"] if each["line"]]
+    assert ("notChecked", 5) == (finding["level"], finding["line"])
+    assert "no container asks for a GPU, which vLLM in container 'main' needs" in finding["message"]
+
+
 def test_a_denied_pod_has_its_violation_at_a_line_with_a_fix() -> None:
     found = _only(asked())
 
