@@ -181,6 +181,7 @@ class GpuRequirements:
     runtime_class: str = ""  # the pod's RuntimeClass, if it sets the mode of the container runtime
     declared: tuple[str, ...] = ()  # annotations and variables of the pod that replace facts of the image
     problems: tuple[Message, ...] = ()  # annotations and variables that cannot be parsed
+    tf32: str = ""  # the name of a variable that asks for TF32
     parallelism: tuple[Parallelism, ...] = field(
         default=(), compare=False
     )  # GPUs of its programs, on all nodes
@@ -343,6 +344,13 @@ def _runtime_classes() -> tuple[str, ...]:
     return tuple(row["name"] for row in read_table("runtime_modes")["runtimeClasses"])
 
 
+@cache
+def _tf32_variables() -> Mapping[str, list[str]]:
+    """Return the values that ask for TF32, by variable."""
+    variables: Mapping[str, list[str]] = read_table("gpu_settings")["tf32"]["variables"]
+    return variables
+
+
 class Relevance(NamedTuple):
     """What of a container may require something of GPUs."""
 
@@ -366,7 +374,7 @@ class Relevance(NamedTuple):
 def relevance_of(facts: Facts) -> Relevance:
     """Return what may require something of GPUs, by the flags of frameworks."""
     flags = framework_flags.variables(facts) | parallelism_variables(facts) | model_variables(facts)
-    variables = frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags})
+    variables = frozenset({CUDA_VERSION_VARIABLE, DISABLE_REQUIRE, *flags, *_tf32_variables()})
     models = model_subject(facts)
     return Relevance(variables, framework_flags.flag_searches(facts), models.flags, models.env)
 
@@ -490,6 +498,7 @@ def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -
         runtime_class=facts.runtime_class,
         declared=tuple(replacing),
         problems=(*annotations.problems, *problems),
+        tf32=next((name for name, value in facts.known if value in _tf32_variables().get(name, ())), ""),
         parallelism=needed,
         steps=budget.spent,
         evaluation_steps=_STEPS_OF_FACTS + conditions + of_image + of_nodes,

@@ -13,11 +13,14 @@ from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
+from rules.cuda.tables import capability as capability_of
 from rules.cuda.tables import read_table
+from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import gpu_resources, requested_gpus
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.glob import glob
 from rules.text.i18n import Message
 from rules.text.paths import Path
@@ -73,6 +76,24 @@ class GpuSettingsCheck(Check):
             for reason, remedy, path in findings
         ]
 
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterable[CheckResult]:
+        """Return a result if a variable asks for TF32, which the GPU does not have."""
+        name, capability = requirements.tf32, node.gpu_capability
+        if not name or capability is None or policy.checks.gpu_settings is Level.COMPATIBLE:
+            return ()
+        if ComputeCapability(*capability) >= _known().tf32:
+            return ()
+        reason = Message(
+            "{name} has no effect: compute capability {gpu} has no TF32, which {minimum} or higher has",
+            name=name,
+            gpu=ComputeCapability(*capability),
+            minimum=_known().tf32,
+        )
+        level = capped(policy.checks.gpu_settings, certain=False)
+        return (CheckResult(level, reason, REMOVE.having(name=name), setting=SETTING),)
+
 
 class _Known(NamedTuple):
     """facts/gpu_settings.yaml."""
@@ -83,6 +104,7 @@ class _Known(NamedTuple):
     capabilities: str
     with_cuda: frozenset[str]
     cuda_devices: str
+    tf32: ComputeCapability
     mps_variables: str
     mps_program: str
     mps_pipe: str
@@ -121,7 +143,8 @@ def _known() -> _Known:
     table = read_table("gpu_settings")
     globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
     sets = {name: frozenset(table[name]) for name in ("with_cuda", "lock_memory")}
-    return _Known(**table | globs | sets | {"rdma": glob(table["rdma"])})
+    rest = {"rdma": glob(table["rdma"]), "tf32": capability_of(table["tf32"]["compute"])}
+    return _Known(**table | globs | sets | rest)
 
 
 def _of_capabilities(settings: _Settings) -> Iterator[_Reason]:

@@ -7,10 +7,16 @@ from typing import Any
 import pytest
 
 from rules.compatibility.checks.gpu_settings import GpuSettingsCheck
+from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.requirements import container_facts, requirements_of
+from rules.kube.pod import Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.paths import field_path
+from tests.support.builders import container, pod
 from tests.support.check_builders import checked
+from tests.support.requirement_builders import gpu
 
 WARN = SharingPolicy(checks=Checks())
 OFF = SharingPolicy(checks=Checks(gpu_settings=Level.COMPATIBLE))
@@ -191,3 +197,29 @@ def test_the_volumes_that_are_read_for_each_container_are_bounded(before: int, c
     mounts = [{"name": "driver", "mountPath": "/driver"}]
 
     assert count == len(check(volumeMounts=mounts, spec={"volumes": volumes}))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "found"),
+    [
+        ("NVIDIA_TF32_OVERRIDE", "1", True),
+        ("TORCH_ALLOW_TF32_CUBLAS_OVERRIDE", "1", True),
+        ("NVIDIA_TF32_OVERRIDE", "0", False),
+        ("NVIDIA_TF32_OVERRIDE", "", False),
+    ],
+)
+def test_tf32_has_no_effect_below_compute_capability_8(name: str, value: str, found: bool) -> None:
+    """Nothing is said of a GPU that has it, of an unknown one, and of what turns it off."""
+    document = pod(container(env=[{"name": name, "value": value}]))
+    required = requirements_of(container_facts(Pod(document, document).containers[0], {}), built_in_catalog())
+    text = f"{name} has no effect: compute capability 7.5 has no TF32, which 8.0 or higher has"
+
+    t4 = GpuSettingsCheck().on_node(WARN, required, gpu("7.5"))
+    others = [
+        finding
+        for node in (gpu("8.0"), NodeCapabilities())
+        for finding in GpuSettingsCheck().on_node(WARN, required, node)
+    ]
+
+    assert ([(Level.UNSTABLE, text)] if found else []) == [(each.level, each.reason.en) for each in t4]
+    assert [] == [*others, *GpuSettingsCheck().on_node(OFF, required, gpu("7.5"))]
