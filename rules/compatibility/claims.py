@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from rules.compatibility.checks.gpu_settings import of_claims
+from rules.compatibility.container_findings import report_findings
 from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator, results_on
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.report import MessageWriter
@@ -133,6 +135,15 @@ def evaluate_claims(
                 findings += judge.judge(claim.name, request)
         if allowance.left < 0:
             break
+        classes = (
+            device.device_class
+            for claim in use.claims
+            for request in claim.requests
+            for device in request.alternatives
+        )
+        rule = use.required.rule
+        if result := of_claims(rule.sharing, use.container, classes):
+            findings += report_findings([(use.container, rule, result)], writer)
     return findings
 
 

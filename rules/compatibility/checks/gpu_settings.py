@@ -95,12 +95,28 @@ class GpuSettingsCheck(Check):
         return (CheckResult(level, reason, REMOVE.having(name=name), setting=SETTING),)
 
 
+def of_claims(
+    policy: SharingPolicy, container: Container, device_classes: Iterable[str]
+) -> CheckResult | None:
+    """Return a result if a container that uses claims of these device classes chooses GPUs by a variable."""
+    known = _known()
+    name = known.runtime_devices
+    if policy.checks.gpu_settings is Level.COMPATIBLE or name not in container.variables:
+        return None
+    if known.claimed_classes.isdisjoint(device_classes):
+        return None
+    reason = Message("{name} has no effect: the driver of the claim replaces it", name=name)
+    path, level = container.variable_path(name), capped(policy.checks.gpu_settings, certain=False)
+    return CheckResult(level, reason, REMOVE.having(name=name), setting=SETTING, path=path)
+
+
 class _Known(NamedTuple):
     """facts/gpu_settings.yaml."""
 
     vendor: str
     shares: tuple[re.Pattern[str], ...]
     runtime_devices: str
+    claimed_classes: frozenset[str]
     capabilities: str
     with_cuda: frozenset[str]
     cuda_devices: str
@@ -142,7 +158,7 @@ _Reason = tuple[Message, Message, Path]
 def _known() -> _Known:
     table = read_table("gpu_settings")
     globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
-    sets = {name: frozenset(table[name]) for name in ("with_cuda", "lock_memory")}
+    sets = {name: frozenset(table[name]) for name in ("with_cuda", "lock_memory", "claimed_classes")}
     rest = {"rdma": glob(table["rdma"]), "tf32": capability_of(table["tf32"]["compute"])}
     return _Known(**table | globs | sets | rest)
 

@@ -374,3 +374,16 @@ def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch:
 
     assert 12 == len(found.violations)
     assert {"Tesla-T4": 1} == checked
+
+
+@pytest.mark.parametrize(("driver", "count"), [("gpu.nvidia.com", 1), ("nic.example.com", 0)])
+def test_visible_devices_by_hand_have_no_effect_beside_a_claim_of_gpus(driver: str, count: int) -> None:
+    """The driver sets the variable to void; a claim of other devices leaves it."""
+    document = claiming(image="busybox")
+    document["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
+
+    found = decided(document, NEW_H100, device_class(driver), claim_template("gpu", of_class=driver))
+
+    warnings = [warning.en for warning in found.warning_lines if "NVIDIA_VISIBLE_DEVICES" in warning.en]
+    assert (True, count) == (found.allowed, len(warnings))
+    assert all("has no effect: the driver of the claim replaces it; remove" in each for each in warnings)
