@@ -83,6 +83,22 @@ def test_workloads_without_pods_are_found(bare: ControlPlane) -> None:
     assert (1, True) == (one.returncode, "spec.jobTemplate.spec.template" in one.stdout), one.stderr
 
 
+def test_a_model_server_that_asks_for_no_gpu_is_named(bare: ControlPlane) -> None:
+    """The API server admits it; a webhook would not see it."""
+    server = {"name": "main", "image": "vllm/vllm-openai:v0.20.0", "args": ["--model=Qwen/Qwen3-8B"]}
+    template = {"metadata": {"labels": {"app": "llm"}}, "spec": {"containers": [server]}}
+    spec = {"replicas": 0, "selector": {"matchLabels": {"app": "llm"}}, "template": template}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "llm"}, "spec": spec}
+    bare.kubectl("create", "namespace", "serving")
+    bare.kubectl("create", "-n", "serving", "-f", "-", input=json.dumps(deployment))
+    done = gpugate(bare.kubeconfig, "audit", "-n", "serving")
+    bare.kubectl("delete", "-n", "serving", "deployment/llm")
+    bare.kubectl("delete", "namespace", "serving", "--wait=false")
+
+    assert "no container asks for a GPU, which vLLM in container 'main' needs" in done.stdout, done.stderr
+    assert 0 == done.returncode
+
+
 @pytest.mark.parametrize("words", [("audit", "--context", "e2e"), ("audit",)])
 def test_bad_pods_are_found_without_rules_in_the_cluster(words: tuple[str, ...], bare: ControlPlane) -> None:
     """By the built-in rules, with one line that says so; the exit status is that of findings."""
