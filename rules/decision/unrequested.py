@@ -35,23 +35,30 @@ _ELSEWHERE: Final = Message(
 
 
 def servers_without_gpu(policy: Policy, request: AdmissionRequest) -> Iterator[NotChecked]:
-    """Yield for each pod of an object the first model server in it, if no container asks for a GPU.
+    """Yield the first model server in each pod of an object in which no container asks for a GPU.
 
     Raises ObjectError.
     """
-    document = request.object or {}
-    if request.kind in multi_node_signs().kinds:  # others may have the GPUs
+    document, workloads = request.object or {}, policy.workloads
+    # Of other kinds, other pods may have the GPUs, or what refers to a template asks for them.
+    if request.kind in multi_node_signs().kinds or (request.group, request.kind) in workloads.templates:
         return
-    pods = policy.workloads.pods_of(request.group, request.kind, document)
-    for path, (raw, others) in pods.items():
-        pod = Pod(document, raw, path, others)
-        if pod.partial or pod.claimers or not _signs().annotations.isdisjoint(pod.annotations):
-            continue
-        if any(
-            "/" in name and not is_network_device(name) for container in pod.users for name in container.names
-        ):
-            continue
-        yield from _of_pod(policy, pod)
+    raw_pods = workloads.pods_of(request.group, request.kind, document)
+    pods = [Pod(document, raw, path, others) for path, (raw, others) in raw_pods.items()]
+    if not any(map(_may_get_a_gpu, pods)):
+        for pod in pods:
+            yield from _of_pod(policy, pod)
+
+
+def _may_get_a_gpu(pod: Pod) -> bool:
+    """Return whether a pod asks for what may be a GPU, or a controller or scheduler may give it one."""
+    names = (name for container in pod.users for name in container.names)
+    return bool(
+        pod.partial
+        or pod.claimers
+        or not _signs().annotations.isdisjoint(pod.annotations)
+        or any("/" in name and not is_network_device(name) for name in names)
+    )
 
 
 def _of_pod(policy: Policy, pod: Pod) -> Iterator[NotChecked]:

@@ -134,3 +134,19 @@ def test_a_head_of_several_pods_may_have_no_gpu() -> None:
     head = {"spec": {"headGroupSpec": {"template": pod(VLLM | {"name": "head"})}}}
 
     assert [] == found(head, "RayCluster", "ray.io")
+
+
+def test_what_refers_to_a_template_may_ask_for_a_gpu() -> None:
+    """An InferenceService, for the containers of its runtime."""
+    container = {"name": "kserve-container"} | VLLM
+
+    assert [] == found({"spec": {"containers": [container]}}, "ServingRuntime", "serving.kserve.io")
+
+
+def test_a_gpu_of_another_pod_of_the_object_may_be_for_the_server() -> None:
+    """Of the worker of an InferenceService."""
+    container, gpu = {"name": "main"} | VLLM, {"limits": {"nvidia.com/gpu": 1}}
+    worker = {"containers": [container | {"resources": gpu}]}
+    document = {"spec": {"predictor": {"containers": [container], "workerSpec": worker}}}
+
+    assert [] == found(document, "InferenceService", "serving.kserve.io")
