@@ -115,6 +115,21 @@ def test_with_the_webhook_unavailable_only_requests_for_accelerators_are_denied(
     assert "" == create(control_plane, pod("gpu", {GPU: "1"}), "kube-system")
 
 
+@pytest.mark.usefixtures("away")
+@pytest.mark.parametrize(("scheduler", "denied"), [("kai-scheduler", True), ("default-scheduler", False)])
+def test_with_the_webhook_unavailable_a_pod_that_requests_a_gpu_by_annotation_is_denied(
+    control_plane: ControlPlane, scheduler: str, *, denied: bool
+) -> None:
+    """If its scheduler may read the annotation; other annotations request nothing."""
+    document = json.loads(pod("share", {"cpu": "1"}))
+    document["spec"]["schedulerName"] = scheduler
+    document["metadata"]["annotations"] = {"gpu-fraction": "0.5"}
+    other = document | {"metadata": document["metadata"] | {"annotations": {"a": "b"}}}
+
+    assert denied == ("failed calling webhook" in create(control_plane, json.dumps(document)))
+    assert "" == create(control_plane, json.dumps(other))
+
+
 @pytest.mark.needs_kubernetes("1.31")  # before, a claim was named in another field
 @pytest.mark.usefixtures("applied")
 def test_before_gpugate_writes_its_condition_pods_with_claims_are_denied(control_plane: ControlPlane) -> None:
