@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.gpu_memory import MIB, shown
+from rules.cuda.mig_profiles import gpus_with, profile_of
 from rules.cuda.served_model import ModelRequirement, gib
 from rules.cuda.tables import (
     Facts,
@@ -41,6 +42,7 @@ _CUDA_ALONE: Final = Message("CUDA {version}")
 _COMPUTE: Final = Message("compute capability {minimum}")
 _MEMORY: Final = Message("{amount} of GPU memory")
 _WEIGHTS: Final = Message("{weights} GiB of GPU memory for {model}, and more to serve it")
+_PROFILE: Final = Message("MIG profile {profile} ({gpus})")
 _DRIVER: Final = Message("a driver that {variable} admits")
 _GPUS: Final = Message("GPUs {names}")
 _PERHAPS: Final = Message("perhaps {names}")
@@ -89,6 +91,10 @@ def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> M
     if not needs:
         return (_NO_CUDA if requirements.no_cuda else _UNKNOWN).having(container=name)
     if gpu_resources(container.names).slices:
+        profiles = dict.fromkeys(filter(None, map(profile_of, container.names)))
+        for profile in islice(profiles, _MOST_PRODUCTS):
+            gpus = ", ".join(gpus_with(profile)) or _NO_GPU
+            needs.append(_PROFILE.having(profile=profile, gpus=gpus))
         return _NEEDS.having(container=name, needs=Joined(", ", needs))
     return _NEEDS_GPUS.having(container=name, needs=Joined(", ", needs), gpus=gpus_for(required, facts))
 

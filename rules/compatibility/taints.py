@@ -21,6 +21,7 @@ from rules.compatibility.report import (
     MessageWriter,
 )
 from rules.compatibility.result import NodeSetResult, UntoleratedTaints
+from rules.cuda.mig_profiles import gpu_of, profile_of
 from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
 from rules.model.finding import Basis, Finding
@@ -30,7 +31,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_resource_domains, gpu_tolerations
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import excluding
-from rules.text.i18n import Line
+from rules.text.i18n import Line, Message
 from rules.text.paths import field_path
 
 _SETTING = "checks.taints"
@@ -183,6 +184,41 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     similar: str,
 ) -> Finding:
     """Return the notice that no node offers any of a container's resources. similar: one that some do."""
+    notice = _without_offer(writer, inventory, rule, container, names, similar=similar)
+    other = _other_profiles(inventory, rule, names)
+    return notice._replace(fix=Line("{text}", text=other)) if other else notice
+
+
+def _other_profiles(inventory: Inventory, rule: CompatibilityRule, names: tuple[str, ...]) -> Message | None:
+    """Return that the GPU of nodes lacks a requested MIG profile; None if one has it, or it is unknown."""
+    profile = next(filter(None, map(profile_of, names[:COMPARED])), "")
+    if not profile:
+        return None
+    classes = inventory.classes(inventory.everything, rule.sharing.labels)
+    products = {node_class.capabilities.product for node_class in classes} - {None}
+    gpus = {gpu_of(product) for product in products if product}
+    known = sorted({gpu for gpu in gpus if gpu}, key=lambda gpu: gpu.name)
+    if not known or any(profile in gpu.profiles for gpu in known):
+        return None
+    first = known[0]
+    return Message(
+        "the {gpu} of the nodes has no MIG profile {profile}; it has {profiles}",
+        profile=profile,
+        gpu=first.name,
+        profiles=", ".join(first.profiles),
+    )
+
+
+def _without_offer(  # noqa: PLR0913 - the first two are what it depends on
+    writer: MessageWriter,
+    inventory: Inventory,
+    rule: CompatibilityRule,
+    container: str,
+    names: tuple[str, ...],
+    *,
+    similar: str,
+) -> Finding:
+    """Return the notice that no node offers any of a container's resources."""
     whole = next((gpu.shares for _, gpu in gpu_resources(names[:COMPARED]).resources if gpu.shares), "")
     if whole:
         return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=whole)

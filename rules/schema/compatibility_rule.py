@@ -108,7 +108,9 @@ class ChecksDocument(RuleDocument):
     """The effect of each optional check; a finding that is not certain only warns."""
 
     gpu_count: Effect = Field(
-        "deny", alias="gpuCount", description="the pod requests more GPUs than any node has, or may have"
+        "deny",
+        alias="gpuCount",
+        description="the pod requests more GPUs than any node has, or may have, or a MIG profile of no GPU",
     )
     taints: Effect = Field(
         "warn", description="every otherwise compatible node has a taint that the pod does not tolerate"

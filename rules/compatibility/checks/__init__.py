@@ -15,6 +15,7 @@ from rules.compatibility.checks.exclusive_devices import ExclusiveDevicesCheck
 from rules.compatibility.checks.gpu_memory import GpuMemoryCheck
 from rules.compatibility.checks.gpu_settings import GpuSettingsCheck
 from rules.compatibility.checks.interception import InterceptionCheck
+from rules.compatibility.checks.mig_profile import MigProfileCheck
 from rules.compatibility.checks.model_precision import ModelPrecisionCheck
 from rules.compatibility.checks.model_split import ModelSplitCheck
 from rules.compatibility.checks.model_weights import ModelWeightsCheck
@@ -40,6 +41,7 @@ CHECKS: Final[tuple[Check, ...]] = (
     ArchitectureCheck(),
     GpuMemoryCheck(),
     ExclusiveDevicesCheck(),
+    MigProfileCheck(),
     ParallelismCheck(),
     SharedMemoryCheck(),
     GpuSettingsCheck(),

@@ -11,7 +11,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.gpu_resources import RequestedGpus, requested_gpus
+from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
 from rules.text.i18n import Message
 
 
@@ -62,6 +62,12 @@ def _result(
     if program.gpus % nodes:
         return _uneven(level, program, nodes)
     needed = program.gpus // nodes
+    if needed > 1 and gpu_resources((requested.name,)).slices:
+        certain = program.certain and needed > requested.devices and nodes == 1 and not shared
+        certain = certain and not (
+            container.env_from or _may_see_others(container) or _is_privileged(container)
+        )
+        return _over_slices(capped(level, certain=certain), program, needed, nodes)
     if needed > requested.devices:
         alone = nodes == 1 and not shared and not container.env_from and not _may_see_others(container)
         certain = program.certain and alone and not _is_privileged(container)
@@ -124,6 +130,30 @@ def _too_few(
         rest = f"{requested.name}: {count * requested.units}"
         lower = Message("{lower} and request {rest}", lower=lower, rest=rest)
     remedy = Message("request {amount}, or {lower}", amount=amount, lower=lower)
+    return CheckResult(level, reason, remedy)
+
+
+def _over_slices(level: Level, program: Parallelism, needed: int, nodes: int) -> CheckResult:
+    """Return the result for MIG devices, which a program does not use together, however many there are.
+
+    A CUDA process sees one of them: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/mig-device-names.html
+    Since 2.32, NCCL joins processes with one each, as an experiment: https://github.com/NVIDIA/nccl/issues/1716
+    So it is certain only where there are too few of them.
+    """
+    reason = Message(
+        "{program} needs {needed} GPUs{on_each} for {written}, and a process sees only one MIG device",
+        program=program.program,
+        needed=needed,
+        on_each=Message(" on each node") if nodes > 1 else Message(),
+        written=_written(program),
+    )
+    if len(program.written) == 1 and nodes == 1:
+        lower = Message("set {flags}", flags=_lowered(program, 1))
+    else:
+        lower = Message("lower the product of the flags to {total}", total=nodes)
+    remedy = Message(
+        "request whole GPUs, or {lower} and request one MIG device that is large enough", lower=lower
+    )
     return CheckResult(level, reason, remedy)
 
 

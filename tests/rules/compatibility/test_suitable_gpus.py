@@ -126,8 +126,10 @@ def test_gpus_that_need_a_newer_driver_than_the_cuda_version_are_named_with_its_
     assert "Blackwell (drivers from 570 or 580 on)" in text
 
 
-def test_of_mig_devices_only_the_needs_are_said() -> None:
-    """Volta has what the container needs, but no MIG devices."""
+def test_of_mig_devices_the_gpus_that_have_the_profile_are_said() -> None:
+    """Volta has what else the container needs, but no MIG devices."""
     text = needs("nvidia/cuda:12.4.1-base-ubuntu22.04", resource="nvidia.com/mig-1g.5gb")
 
-    assert "container 'main' needs CUDA 12.4 (drivers from 550 on have it)" == text
+    assert (
+        "container 'main' needs CUDA 12.4 (drivers from 550 on have it), MIG profile 1g.5gb (A100 40GB)"
+    ) == text
