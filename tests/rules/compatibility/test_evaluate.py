@@ -381,9 +381,9 @@ CHECK_PLUGIN = "check that a device plugin offers them, and the resource names"
             f"no node offers nvidia.com/mps-core, nvidia.com/mps-memory; {CHECK_PLUGIN}",
         ),
         (
-            gpu_pod(PYTORCH_11_7, limits={GPU: "1", "rdma/hca": "1", "example.com/none": "1"}),
+            gpu_pod(PYTORCH_11_7, limits={GPU: "1", "example.com/hca": "1", "example.com/none": "1"}),
             "main",
-            "no node offers nvidia.com/gpu, rdma/hca together; request resources that one node offers",
+            "no node offers nvidia.com/gpu, example.com/hca together; request resources that one node offers",
         ),
         (
             pod(gpu_container(PYTORCH_11_7), gpu_container(PYTORCH_11_7, name="side", limits=MPS)),
@@ -431,7 +431,7 @@ def test_a_warning_says_why_no_node_is_a_candidate(document: Any, container: str
     cluster = [
         *nodes(1, "gpu", gfd("12.4", rank="0")),
         *nodes(1, "next", gfd("12.4", rank="1")),
-        *nodes(1, "cpu", {}, **{"rdma/hca": "1"}),
+        *nodes(1, "cpu", {}, **{"example.com/hca": "1"}),
         *nodes(1, "vgpu", gfd("12.4"), **VGPU),
     ]
     (warning,) = warning_texts(decided(cluster, document))
