@@ -16,6 +16,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import read_table
 from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
+from rules.model.match import ResourceIndex
 from rules.model.sharing import SharingPolicy
 from rules.text.glob import glob
 from rules.text.i18n import Joined, Message
@@ -59,7 +60,8 @@ class InterceptionCheck(Check):
         del requirements
         if policy.checks.interception is Level.COMPATIBLE or not policy.virtual:
             return ()
-        system = next((system for system in _systems() if system.has_any_of(container.names)), None)
+        find = _systems().find
+        system = next((systems[0] for name in container.names if (systems := find(name))), None)
         if system is None:
             return ()
         return [
@@ -81,35 +83,33 @@ class _System(NamedTuple):
     """
 
     name: str
-    resources: tuple[re.Pattern[str], ...]
     denying: tuple[str, ...]
     runtime_classes: tuple[re.Pattern[str], ...]
     variables: tuple[dict[str, Any], ...]
-
-    def has_any_of(self, names: Iterable[str]) -> bool:
-        """Return whether one of the resources is a share of this system."""
-        return any(pattern.fullmatch(name) for name in names for pattern in self.resources)
 
 
 _Obstacle = tuple[Message, Message, Path, bool]
 
 
 @cache
-def _systems() -> tuple[_System, ...]:
+def _systems() -> ResourceIndex[_System]:
+    """Return the systems by their resources."""
     table = read_table("interception")
 
     def rows(section: str, system: str) -> Iterator[dict[str, Any]]:
         return (row for row in table[section] if system in row["systems"])
 
-    return tuple(
-        _System(
+    systems = {
+        name: _System(
             name,
-            tuple(map(glob, resources)),
             tuple(table["denies_privileged"].get(name, ())),
             tuple(glob(text) for row in rows("runtime_classes", name) for text in row["names"]),
             tuple(row | {"fine": re.compile(row["fine"], re.DOTALL)} for row in rows("variables", name)),
         )
-        for name, resources in table["systems"].items()
+        for name in table["systems"]
+    }
+    return ResourceIndex(
+        (resource, systems[name]) for name, resources in table["systems"].items() for resource in resources
     )
 
 
