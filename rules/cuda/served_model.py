@@ -95,6 +95,7 @@ class ModelPrecision(NamedTuple):
     """The data type of a model without which the server does not start.
 
     since: from this compute capability on, GPUs have it; None: the server refuses it on all.
+    remedy: another way than a newer GPU; may be empty.
     """
 
     reason: Message
@@ -562,7 +563,7 @@ class _Program(NamedTuple):
             since=need.compute,
         )
         certain = self.certain and need.certain and model.weights_status.certain
-        return ModelPrecision(reason, need.remedy, certain, need.compute)
+        return ModelPrecision(reason, _NO_TEXT, certain, need.compute)
 
     def _is_quantized(self, model: ModelFacts) -> bool:
         """Return whether the weights may have less than 16 bits."""

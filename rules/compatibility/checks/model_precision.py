@@ -45,7 +45,9 @@ class ModelPrecisionCheck(Check):
         for need in _needs(requirements):
             if need.since is not None and gpu < need.since:
                 reason = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.since)
-                remedy = Message("{way_out}, or {newer}", way_out=need.remedy, newer=newer_gpu(need.since))
+                remedy = newer = newer_gpu(need.since)
+                if need.remedy:
+                    remedy = Message("{way_out}, or {newer}", way_out=need.remedy, newer=newer)
                 level = capped(policy.checks.model, certain=need.certain)
                 yield CheckResult(level, reason, remedy, origin=need.reason)
 

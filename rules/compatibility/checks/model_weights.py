@@ -88,7 +88,7 @@ def _remedy(weights: ModelWeights, node: NodeCapabilities, memory: Fraction) -> 
     if least <= _LARGEST_GIB:
         ways.append(Message("use a GPU with {mib} of memory or more", mib=f"{least}Gi"))
     if weights.is_16_bit and weights.on_rank(None) / _FOURTH < memory * weights.fraction:
-        ways.append(Message("use an AWQ or GPTQ model"))
+        ways.append(Message("use a model with weights of 4 bits"))
     if not ways:
         ways.append(Message("use a smaller model"))
     return Joined(", or ", ways)

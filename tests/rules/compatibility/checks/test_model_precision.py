@@ -68,6 +68,17 @@ def test_a_model_without_float16_takes_float32() -> None:
     assert (Level.INCOMPATIBLE, "set `--dtype=auto`") == (refused.level, refused.remedy.en)
 
 
+def test_the_quantization_of_gpt_oss_needs_a_newer_gpu() -> None:
+    """There is no other way."""
+    (result,) = check(V100, "vllm/vllm-openai:v0.11.0", "--model=openai/gpt-oss-20b")
+
+    assert (Level.INCOMPATIBLE, "use a GPU of compute capability 8.0 or higher") == (
+        result.level,
+        result.remedy.en,
+    )
+    assert [] == check(A100, "vllm/vllm-openai:v0.11.0", "--model=openai/gpt-oss-20b")
+
+
 @pytest.mark.parametrize(
     ("image", "args", "allowed"),
     [

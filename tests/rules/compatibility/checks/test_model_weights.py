@@ -33,7 +33,7 @@ LLAMA = "--model=meta-llama/Llama-3.1-70B-Instruct"
 AWQ = "--model=hugging-quants/Meta-Llama-3.1-70B-Instruct-AWQ-INT4"
 QWEN_AWQ = "--model=Qwen/Qwen2.5-72B-Instruct-AWQ"
 LABEL = "nvidia.com/gpu.memory"
-LARGER = "or use a GPU with 74Gi of memory or more, or use an AWQ or GPTQ model"
+LARGER = "or use a GPU with 74Gi of memory or more, or use a model with weights of 4 bits"
 A10, A40 = ("NVIDIA-A10", "8.6"), ("NVIDIA-A40", "8.6")
 
 
