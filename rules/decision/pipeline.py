@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from rules.affinity.node_affinity import inject, pairs_budget
 from rules.cel.syntax_errors import ExpressionError, UnknownInputError
+from rules.compatibility.claim_configs import config_findings, config_resources, evaluate_configs
 from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
@@ -45,7 +46,7 @@ from rules.model.rule import (
     ResourceRule,
 )
 from rules.nodes.devices.claims import pod_claims, used_claims
-from rules.nodes.devices.state import Claims
+from rules.nodes.devices.state import CONFIGURED, GROUP, Claims
 from rules.nodes.inventory import Inventory
 from rules.text.bounded_cache import OverBudgetError
 from rules.text.i18n import Message
@@ -101,7 +102,9 @@ def decide(
         request = replace(request, mutating=True)
 
     unchecked, decision = not_checked.of_object(policy.workloads, request), ALLOWED
-    if not out_of_scope(policy.workloads, request):
+    if request.group == GROUP and request.kind in CONFIGURED:
+        decision = _of_configs(snapshot, request, document)
+    elif not out_of_scope(policy.workloads, request):
         try:
             decision = _decide(snapshot, request, document, now, observer)
         except OverBudgetError as error:
@@ -428,10 +431,12 @@ class Pipeline:
         known = self._inventory.dra.claims if self._claims is None else self._claims
         claims = pod_claims(self._pod.spec, lambda kind, name: known.get((kind, namespace, name)))
         uses: list[ClaimUse] = []
+        rules: list[CompatibilityRule] = []
         resources: KnownResources = {}
         for container in claimers:
             used = used_claims(container.raw, claims)
             required = self._required(container, resources_of(used, resources))
+            rules += (requirement.rule for _, requirement in required if requirement.rule.sharing.cuda)
             uses += (ClaimUse(*pair, used) for pair in required if pair[1].rule.sharing.cuda)
         self._record.findings += evaluate_claims(
             uses,
@@ -439,6 +444,10 @@ class Pipeline:
             self._inventory,
             policy.prospects,
             allowance=self._shared.allowance,
+        )
+        place = field_path(self._pod.place("spec", "resourceClaims"))
+        self._record.findings += evaluate_configs(
+            claims, place, rules, self._inventory.dra, self._shared.allowance
         )
 
     def _injection_rules(self, container: Container) -> list[InjectionRule]:
@@ -567,6 +576,28 @@ def _of_images(
     of_before = _Shared(shared.snapshot, shared.request, shared.now)
     of_before.requirements, of_before.evaluations = shared.requirements, shared.evaluations
     return Pipeline(shared, pod).check_images(changed, Pipeline(of_before, before))
+
+
+def _of_configs(snapshot: Snapshot, request: AdmissionRequest, document: Mapping[str, Any]) -> Decision:
+    """Return the decision on a claim, a template or a DeviceClass: on its configurations of devices."""
+    resources = config_resources(request.kind, document)
+    rules = [
+        rule
+        for rule in (snapshot.policy.plan_for(resources).compatibility if resources else ())
+        if rule.sharing.cuda and rule.match.pod(request.namespace, {})
+    ]
+    findings = config_findings(request.kind, document, rules, snapshot.inventory.dra) if rules else []
+    violations = tuple([finding for finding in findings if finding.basis])
+    notices = tuple([finding for finding in findings if not finding.basis])
+    denying = [violation for violation in violations if violation.action is Action.DENY]
+    facts: dict[str, Any] = {
+        "notices": notices,
+        "warning_lines": warning_lines((*violations, *notices)),
+        "rules": tuple(dict.fromkeys(rule.name for rule in rules)),
+    }
+    if denying:
+        return Decision.deny(messages.denial(request.kind, denying), violations, **facts)
+    return Decision.allow(violations, **facts)
 
 
 def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> Decision:

@@ -435,7 +435,7 @@ def explain(snapshot: Snapshot, request: AdmissionRequest, now: float = math.inf
     }
     return Explanation(
         decision=decision,
-        out_of_scope=out_of_scope(policy.workloads, request) or _NOTHING,
+        out_of_scope=(not decision.rules and out_of_scope(policy.workloads, request)) or _NOTHING,
         pods=pods,
         violations=tuple(violation for violation in decision.violations if violation not in shown),
         warnings=tuple(WarningLine(notice) for notice in decision.notices if notice not in shown),

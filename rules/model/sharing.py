@@ -39,6 +39,7 @@ class Checks:
     gpu_settings: Level = Level.UNSTABLE
     model: Level = Level.INCOMPATIBLE
     interception: Level = Level.INCOMPATIBLE
+    claim_configs: Level = Level.INCOMPATIBLE
 
 
 # For whoever has no rule: the matrix, and what a node supports.
@@ -57,7 +58,8 @@ class SharingPolicy:
     warns_of_newer_majors: whether a pod is warned of a driver that is more than one major version newer.
     min_cuda, min_compute: what the mode needs of driver and GPU. device_mode: what its nodes are set up for,
     if labelled. mig: whether it supports MIG slices. labels: which labels to read. runtime_mode: of the
-    container runtime of all nodes; None: as each node shows. checks: the level of each check. trial: nothing
+    container runtime of all nodes; None: as each node shows. feature_gates: those of the DRA driver that are
+    on. checks: the level of each check. trial: nothing
     but these checks is evaluated.
     """
 
@@ -73,6 +75,7 @@ class SharingPolicy:
     mig: bool = True
     labels: LabelNames = _DEFAULT_LABELS
     runtime_mode: RuntimeMode | None = None
+    feature_gates: frozenset[str] = frozenset()
     checks: Checks = CHECKS_OFF
     trial: bool = False
 

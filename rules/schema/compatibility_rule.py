@@ -17,6 +17,7 @@ from rules.nodes.label_families import LabelNames, read_driver_families, read_fa
 from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.field_types import (
     ACTIONS,
+    MAX_ENTRIES,
     WORD,
     Capability,
     Cuda,
@@ -158,6 +159,11 @@ class ChecksDocument(RuleDocument):
         description="privileges, RuntimeClass or variables keep the library of a sharing system from working "
         "in the container",
     )
+    claim_configs: Effect = Field(
+        "deny",
+        alias="claimConfigs",
+        description="the driver refuses the configuration of devices in a claim or its DeviceClass",
+    )
 
     def levels(self, action: str | None = None) -> Checks:
         """Return the levels of the checks; action: of those with this effect only, as if they denied."""
@@ -248,6 +254,13 @@ class CompatibilityRuleDocument(KindDocument):
         description="the mode of NVIDIA's container runtime on all nodes: legacy evaluates NVIDIA_REQUIRE_*, "
         "cdi does not; auto: as each node shows, otherwise unknown",
     )
+    feature_gates: list[str] = Field(
+        [],
+        alias="featureGates",
+        max_length=MAX_ENTRIES,
+        description="feature gates of the DRA driver that are on; a claim whose configuration needs another "
+        "one is warned of",
+    )
     checks: ChecksDocument = Field(
         ChecksDocument(), description="the effect of each optional check; an absent key has its default"
     )
@@ -284,6 +297,7 @@ class CompatibilityRuleDocument(KindDocument):
                 runtime_mode=None
                 if self.container_runtime == "auto"
                 else RuntimeMode(self.container_runtime),
+                feature_gates=frozenset(self.feature_gates),
                 checks=self.checks.levels(),
             ),
             no_fitting_node=None

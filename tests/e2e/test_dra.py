@@ -242,6 +242,22 @@ def test_a_claim_for_devices_that_are_too_old_is_denied_and_its_fix_is_allocated
     assert ["h100"] == mixed.allocated("new")
 
 
+def test_a_claim_that_the_driver_would_refuse_is_denied_and_its_fix_is_allocated(mixed: Cluster) -> None:
+    """By its configuration, which the API server stores as it is."""
+    for name, interval in (("wrong", "long"), ("right", "Long")):
+        sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
+        parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}
+        configured = claim(name, NEW)
+        configured["spec"]["devices"]["config"] = [
+            {"requests": ["gpu"], "opaque": {"driver": DRIVER, "parameters": parameters}}
+        ]
+        mixed.add(configured)
+    mixed.says(claiming("asks", "wrong"), "denied the request", "ResourceClaim wrong", "write Long")
+    eventually(lambda: mixed.said(claiming("asks", "right")) == "")
+
+    assert "h100" == mixed.bound(claiming("slices", "right"))
+
+
 def test_a_claim_that_does_not_exist_yet_is_said_to_be_unchecked(mixed: Cluster) -> None:
     """The pod waits for it."""
     mixed.says(claiming("asks", "later"), "claim 'gpu' not checked: ResourceClaim later is not known")

@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.kube.tolerations import tolerates
 from rules.nodes.devices.device_classes import DeviceClasses, Selectors, match_all, read_selectors
+from rules.nodes.devices.device_configs import DeviceConfig, read_configs
 from rules.nodes.devices.devices import MAX_NAME, DeviceKind
 from rules.nodes.devices.slices import DeviceInventory
 from rules.text.i18n import Message
@@ -66,6 +67,8 @@ class PodClaim(NamedTuple):
     name: str  # in the pod
     requests: tuple[ClaimRequest, ...] = ()
     unknown: Message | None = None  # why the requests are unknown
+    source: tuple[str, str] = ("", "")  # kind and name of the object that it is read from
+    configs: tuple[DeviceConfig, ...] = ()
 
 
 class Candidate(NamedTuple):
@@ -140,9 +143,20 @@ def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
             if document is None:
                 shown = object_name[:MAX_NAME]
                 return PodClaim(name, unknown=Message("{kind} {shown} is not known", kind=kind, shown=shown))
-            claim = document if kind == "ResourceClaim" else object_at(document, "spec")
-            return PodClaim(name, tuple(reader.requests(claim)))
+            return _read_claim(name, kind, document, reader)
     return PodClaim(name, unknown=Message("the pod's claim names no object"))
+
+
+def claim_of(kind: str, document: Mapping[str, Any]) -> PodClaim:
+    """Return a ResourceClaim or ResourceClaimTemplate as the claim of a pod that has no name for it."""
+    return _read_claim("", kind, document, _Reader())
+
+
+def _read_claim(name: str, kind: str, document: object, reader: _Reader) -> PodClaim:
+    claim = document if kind == "ResourceClaim" else object_at(document, "spec")
+    configs = read_configs(object_at(claim, "spec", "devices").get("config"))
+    source = kind, _name(object_at(document, "metadata"))
+    return PodClaim(name, tuple(reader.requests(claim)), source=source, configs=configs)
 
 
 def _narrowed(claim: PodClaim, wanted: set[str | None]) -> PodClaim:

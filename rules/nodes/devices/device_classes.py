@@ -12,6 +12,7 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from rules.kube.tolerations import tolerates
+from rules.nodes.devices.device_configs import DeviceConfig, read_configs
 from rules.nodes.devices.devices import MAX_NAME, DeviceKind, Problem
 from rules.nodes.devices.selectors import MAX_LENGTH, Match, compile_selector
 from rules.text.paths import object_at
@@ -34,6 +35,7 @@ class DeviceClass(NamedTuple):
     selectors: Selectors = ()
     extended_resource: str | None = None
     created: str = ""  # its time of creation in UTC as in RFC 3339, or empty
+    configs: tuple[DeviceConfig, ...] = ()  # for the devices that it selects
 
 
 class Offered(NamedTuple):
@@ -142,7 +144,8 @@ def read_device_class(document: object) -> tuple[DeviceClass | None, list[Proble
     if resource is not None and (not isinstance(resource, str) or not 0 < len(resource) <= MAX_NAME):
         problems.append(Problem(name, "spec.extendedResourceName", str(resource)[:MAX_NAME]))
         resource = None
-    return DeviceClass(name, selectors, resource, created if isinstance(created, str) else ""), problems
+    created = created if isinstance(created, str) else ""
+    return DeviceClass(name, selectors, resource, created, read_configs(spec.get("config"))), problems
 
 
 def _why_unknown(selectors: Selectors) -> Iterator[str]:

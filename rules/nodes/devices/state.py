@@ -24,6 +24,9 @@ DRA_KINDS: Final = {
     TEMPLATE: "resourceclaimtemplates",
 }
 
+# The kinds that may have configurations of devices.
+CONFIGURED: Final = frozenset({DEVICE_CLASS, CLAIM, TEMPLATE})
+
 # Kind, namespace and name.
 ClaimKey = tuple[str, str, str]
 

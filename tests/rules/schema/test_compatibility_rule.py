@@ -333,7 +333,7 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
                     "newNodes, migSlices, declarations, containerRuntime, "
                     "checks.gpuCount, checks.taints, checks.parallelism, checks.sharedMemory, "
                     "checks.sharedGpuCount, checks.exclusiveDevices, checks.architecture, checks.gpuMemory, "
-                    "checks.gpuSettings, checks.model, checks.interception"
+                    "checks.gpuSettings, checks.model, checks.interception, checks.claimConfigs"
                 )
             ],
         ),

@@ -83,7 +83,7 @@ class Preview:
     Attributes:
         source: file and line.
         name: name, or generateName with `*` at its end.
-        has_pods: whether the kind of the object contains pods; other kinds are skipped.
+        has_pods: whether the kind of the object contains pods, or a rule is for it; others are skipped.
         quotas: quotas for which the API server will reject pods.
     """
 
@@ -148,7 +148,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
 
     for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
         has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
-        preview = Preview(source, request, name, has_pods, decision)
+        preview = Preview(source, request, name, has_pods or bool(decision.rules), decision)
         if decision.allowed and request.operation == "CREATE" and has_pods:
             of, workloads = (request.group, request.kind, request.namespace), session.policy.workloads
             preview = replace(preview, quotas=session.quotas.findings(workloads, *of, preview.patched()))

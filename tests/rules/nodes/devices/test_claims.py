@@ -74,7 +74,8 @@ def products(found: Candidates) -> list[tuple[str | None, dict[str, int] | None]
 def test_a_claim_of_a_pod_has_the_requests_of_its_template() -> None:
     documents = {("ResourceClaimTemplate", "template"): claim_template(exactly("gpu", "true", count=2))}
     request = ClaimRequest("gpu", (DeviceRequest("", GPU_DRIVER, ("true",), 2),))
-    assert (PodClaim("gpus", (request,)),) == pod_claims(POD, lambda *key: documents.get(key))
+    source = "ResourceClaimTemplate", ""
+    assert (PodClaim("gpus", (request,), source=source),) == pod_claims(POD, lambda *key: documents.get(key))
 
 
 def test_a_claim_of_a_pod_has_the_requests_of_a_resource_claim() -> None:
