@@ -258,8 +258,13 @@ def _of_mps(settings: _Settings) -> Iterator[_Reason]:
 
 
 def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
-    """Yield a reason if RDMA devices are requested without a capability to lock memory."""
+    """Yield a reason if RDMA devices are requested without a capability to lock memory.
+
+    Of a pod that a controller completes, it is unknown which capabilities it will have.
+    """
     known, container = settings.known, settings.container
+    if settings.pod.partial:
+        return
     devices = [name for name in container.names if known.rdma.fullmatch(name)]
     name = next((name for name in devices if str(container.request(name)) != "0"), None)
     security = container.raw.get("securityContext") if name else None

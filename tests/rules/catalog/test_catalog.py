@@ -115,7 +115,6 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
     assert {
         "cf-crl-hami-gpu",
         "cf-crl-rdma",
-        "cf-crl-rdma-per-gpu",
         "mps-pipe-directory",
         "ascend-runtime-class",
         "enflame-scheduler",
