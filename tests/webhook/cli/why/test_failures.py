@@ -25,6 +25,8 @@ SAMPLES: Final = {
     "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
     "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
     "topology-affinity": "TopologyAffinityError Resources cannot be allocated with Topology locality",
+    "claim-strategy-gate": "error validating GPU config: unknown GPU sharing strategy: TimeSlicing",
+    "claim-config-refused": 'error decoding config parameters: strict decoding error: unknown field "a"',
     "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
