@@ -177,8 +177,9 @@ def test_exported_as_policies_they_deny_the_same_pods(empty_control_plane: Contr
 
 def test_what_lacks_everything_is_created_as_long_as_all_are_off(guarded: Installed) -> None:
     """They are off as installed."""
-    bare = {"restartPolicy": "Never", "containers": [MAIN | {"env": [], "volumeMounts": []}]}
-    bare["containers"][0]["resources"] = {"limits": {"nvidia.com/gpu": "2"}}
+    resources = {"limits": {"nvidia.com/gpu": "2"}}
+    main = MAIN | {"env": [], "volumeMounts": [], "resources": resources}
+    bare = {"restartPolicy": "Never", "containers": [main]}
     document = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "bare"}, "spec": bare}
 
     eventually(lambda: not guarded.refusal(json.dumps(document)))

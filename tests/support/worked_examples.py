@@ -17,7 +17,7 @@ from tests.support.paths import ROOT
 FOLDER: Final = Path("docs/worked-examples")
 PAGES: Final = {
     Language.EN: ROOT / "docs/worked-examples.md",
-    Language.ZH: ROOT / "docs/zh/worked-examples.md",
+    Language("zh"): ROOT / "docs/zh/worked-examples.md",
 }
 _NOTE: Final = "<!-- unrun: tests/project/test_worked_examples.py runs them, and writes the answers -->\n"
 _ABOUT: Final = {
@@ -30,7 +30,7 @@ the top of the source tree. The files are in [worked-examples](worked-examples),
 `pytest tests/project/test_worked_examples.py --update-golden` writes the answers; the test also does what an
 answer says to do, and previews the result.
 """,
-    Language.ZH: f"""{_NOTE}# 示例与回答
+    Language("zh"): f"""{_NOTE}# 示例与回答
 
 [English](../worked-examples.md)
 
@@ -98,7 +98,7 @@ def _parts(language: Language) -> Iterator[str]:
         # A page shows sound rules as `yaml`.
         mistaken = "lint" in example.command and example.answer == "denied"
         yield _fence("yml" if mistaken else "yaml", (ROOT / example.path).read_text("utf-8"))
-        extra = " --lang zh" if language is Language.ZH else ""
+        extra = f" --lang {language.value}" if language.value != "en" else ""
         yield _fence("sh", f"{' '.join(example.words())}{extra}\n")
         yield _fence("text", example.run(language).output)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from rules.decision.policy import Policy
@@ -129,7 +131,7 @@ def test_a_resource_with_additional_rules_only_has_no_rule(*, enabled: bool) -> 
         ({"requests": "required"}, "an additional rule only adds validations; write requests: disabled"),
     ],
 )
-def test_what_an_additional_rule_does_not_use_is_an_error(data: dict[str, str], message: str) -> None:
+def test_what_an_additional_rule_does_not_use_is_an_error(data: dict[str, Any], message: str) -> None:
     """With the key."""
     assert [message] == [error.message for error in loaded(additional(key=GPU, **data)).errors]
 

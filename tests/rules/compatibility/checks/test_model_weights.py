@@ -45,9 +45,9 @@ def check(
     document = gpu_pod(VLLM, *args, limits=limits)
     (container,) = Pod(document, document).containers
     needed = requirements_of(container_facts(container, {}), built_in_catalog())
-    capabilities = {"product": "NVIDIA-A10", "memory_mib": 23028, "compute_capability": (8, 6)} | labels
+    facts: dict[str, Any] = {"product": "NVIDIA-A10", "memory_mib": 23028, "compute_capability": (8, 6)}
     policy = SharingPolicy(virtual=virtual, checks=Checks(model=level))
-    return [*ModelWeightsCheck().on_node(policy, needed, NodeCapabilities(**capabilities))]
+    return [*ModelWeightsCheck().on_node(policy, needed, NodeCapabilities(**facts | labels))]
 
 
 def cluster(name: str, gpu: tuple[str, str], memory: int | None, count: int = 8) -> Node:
@@ -150,7 +150,7 @@ def test_nothing_is_said_without_a_label_of_the_memory_of_mig_devices_shares_and
 
 def test_a_model_without_float16_has_twice_the_weights_below_compute_capability_8() -> None:
     """vLLM then takes float32: gemma-3-12b on a T4 does not fit, on an A2 it does not either."""
-    t4 = {"product": "Tesla-T4", "memory_mib": 15360, "compute_capability": (7, 5)}
+    t4: dict[str, Any] = {"product": "Tesla-T4", "memory_mib": 15360, "compute_capability": (7, 5)}
     (result,) = check("--model=google/gemma-3-12b-it", **t4)
 
     assert result.reason.en.startswith("43.8 GiB of weights on each GPU")

@@ -171,8 +171,8 @@ def test_containers_that_do_not_share_memory_without_a_limit_are_no_finding(
     labels: dict[str, str], document: Any
 ) -> None:
     """One container, init containers one after the other, and MPS, which divides the memory."""
-    shared = {} if labels.get(STRATEGY) == "none" else {"gpu": ("Tesla-T4-SHARED", "7.5")}
-    cluster = [node("one", gfd("12.4", **shared) | labels, **{GPU: "20"})]
+    product = "Tesla-T4" if labels.get(STRATEGY) == "none" else "Tesla-T4-SHARED"
+    cluster = [node("one", gfd("12.4", (product, "7.5")) | labels, **{GPU: "20"})]
 
     assert not [text for text in warning_texts(decided(cluster, document)) if "may give them one GPU" in text]
 
