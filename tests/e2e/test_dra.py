@@ -243,7 +243,7 @@ def test_a_claim_for_devices_that_are_too_old_is_denied_and_its_fix_is_allocated
 
 
 def test_a_claim_that_the_driver_would_refuse_is_denied_and_its_fix_is_allocated(mixed: Cluster) -> None:
-    """By its configuration, which the API server stores as it is; a feature gate of the driver is in doubt."""
+    """By its configuration, which the API server stores as it is; the driver's feature gate is in doubt."""
     for name, interval in (("wrong", "long"), ("right", "Long")):
         sharing = {"strategy": "TimeSlicing", "timeSlicingConfig": {"interval": interval}}
         parameters = {"apiVersion": "resource.nvidia.com/v1beta1", "kind": "GpuConfig", "sharing": sharing}

@@ -183,7 +183,7 @@ def _annotations_test(resources: Collection[str]) -> str:
     if resources == EVERY_RESOURCE or _EVERY_ANNOTATION in resources:
         test = f'size(holder["annotations"]) > 0 && {_OTHER_SCHEDULER}'
     elif names:
-        test = f'{json.dumps(names)}.exists(name, name in holder["annotations"])'
+        test = f'{json.dumps(names)}.exists(name, name in holder["annotations"]) && {_OTHER_SCHEDULER}'
     else:
         return ""
     return (

@@ -44,6 +44,7 @@ TABLES = (
     "gpu_resources",
     "gpus",
     "images",
+    "mig_profiles",
     "models",
     "frameworks",
     "gpu_profiles",

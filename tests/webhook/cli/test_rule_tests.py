@@ -662,10 +662,11 @@ def test_every_built_in_case_has_the_result_of_a_pod_after_the_api_server() -> N
             if case.request.kind != "Pod":
                 continue
             arriving = replace(case.request, object=defaulted(case.request.object))
-            found = decide(Snapshot(result.policy, case.inventory), arriving, case.now)
+            snapshot = Snapshot(result.policy, case.inventory, namespaces=case.namespaces)
+            found = decide(snapshot, arriving, case.now)
             stored = defaulted(patched(arriving.object, found))
             arrived = replace(arriving, object=stored, mutating=False)
-            validated = decide(Snapshot(result.policy, case.inventory), arrived, case.now)
+            validated = decide(snapshot, arrived, case.now)
             if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(validated)]:
                 differing.append((file, case.name))
 

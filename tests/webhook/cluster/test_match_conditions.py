@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.resource_stage import API_SERVER
+from rules.kube.names import DEFAULT_SCHEDULERS
 from rules.model.decision import ALLOWED, AdmissionRequest
 from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
 from tests.laws.test_decision_laws import JSON, containers, policies
@@ -163,7 +164,7 @@ def test_no_rule_affects_an_object_that_is_not_selected(
 def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
     texts: tuple[str, ...], kind: tuple[tuple[str, str], Steps], template: dict[str, Any]
 ) -> None:
-    """If and only if; or if it has an annotation of a rule."""
+    """If and only if; or if it has an annotation of a rule, and names another scheduler than the default."""
     resources = resources_of(loaded(*texts).rules)
     spec = template.get("spec", template)
     keys = {
@@ -174,7 +175,8 @@ def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
     }
     named = any(fnmatchcase(key, pattern) for key in keys for pattern in resources)
     annotations = (template.get("metadata", template)).get("annotations", {})
-    named |= "share" in annotations and "annotation/share" in resources
+    by_annotation = "share" in annotations and "annotation/share" in resources
+    named |= by_annotation and spec.get("schedulerName") not in DEFAULT_SCHEDULERS
     text = expression(resources, built_in_workloads())
 
     assert named == asked(text, kind[0], placed(kind[1], template, "w"))
