@@ -334,7 +334,8 @@ def test_after_uninstallation_nothing_is_left_and_pods_are_admitted(
         shutil.copytree(ROOT / name, tmp_path / name)
     mine = tmp_path / "my-overlay"
     mine.mkdir()
-    components = [f"../manifests/components/{path.name}" for path in (MANIFESTS / "components").iterdir()]
+    folders = [path.parent for path in (MANIFESTS / "components").rglob("kustomization.yaml")]
+    components = [f"../manifests/{folder.relative_to(MANIFESTS)}" for folder in folders]
     kustomization = {"resources": ["../manifests/base"], "components": sorted(components)}
     (mine / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     objects = render(mine)
