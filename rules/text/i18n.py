@@ -43,7 +43,10 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return bool(self[0])
 
     def __hash__(self) -> int:
-        return hash(self.en)
+        try:
+            return hash((self[0], frozenset(self[1].values())))
+        except TypeError:  # a value such as a list: equal messages have the same template
+            return hash(self[0])
 
     def having(self, **values: Any) -> Self:
         """Return the message with further values."""

@@ -14,7 +14,6 @@ from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.gpu_resources import gpu_resources
 from rules.text.i18n import Message
 
 
@@ -29,11 +28,10 @@ class MigProfileCheck(Check):
         """Yield a result for the first profile that no GPU is known to have."""
         del requirements, pod
         level = capped(policy.checks.gpu_count, certain=False)
-        known = gpu_resources(container.names)
-        if level is Level.COMPATIBLE or not known.slices:
+        if level is Level.COMPATIBLE:
             return
-        for name, resource in known.resources:
-            profile = profile_of(name) if resource.slices else ""
+        for name in container.names:
+            profile = profile_of(name)
             if not profile or is_known(profile):
                 continue
             reason = Message("no known GPU has the MIG profile {profile}", profile=profile)
