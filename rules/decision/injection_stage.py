@@ -31,6 +31,7 @@ from rules.model.rule import (
     EnvFromResource,
     InjectionAction,
     InjectionRule,
+    PodField,
     directory,
 )
 from rules.nodes.gpu_resources import gpu_count
@@ -43,6 +44,8 @@ if TYPE_CHECKING:
 _AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _REQUIRED: Final = (*_AFFINITY, "requiredDuringSchedulingIgnoredDuringExecution", "nodeSelectorTerms")
 _PREFERRED: Final = (*_AFFINITY, "preferredDuringSchedulingIgnoredDuringExecution")
+_CAPABILITIES: Final = ("securityContext", "capabilities")
+_ALL: Final = "ALL"
 # Sources of a container's variables that are named in a warning each; warnings are cut at 4 KiB in total.
 _MOST_SOURCES: Final = 16
 _MEBI: Final = 1024**2
@@ -84,6 +87,8 @@ def inject(rule: InjectionRule, pod: Pod, containers: Sequence[Container]) -> li
             edits += _environment(rule, container, container)
         if inject.volume_mounts:
             edits += _mount_edits(rule, container)
+        if inject.capabilities:
+            edits += _capabilities(rule, container)
     if inject.volumes:
         edits += _volumes(rule, pod, containers)
     if inject.tolerations:
@@ -143,7 +148,23 @@ def environment_value(source: EnvFromResource, quantity: int | Decimal) -> str:
 def _mount_edits(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     for mount in _absent_mounts(rule, container):
         change: Change = (container, f"volumeMount {mount['mountPath']}")
-        yield change, partial(container.append, "volumeMounts", deepcopy(dict(mount)))
+        yield change, partial(container.append, "volumeMounts", entry=deepcopy(dict(mount)))
+
+
+def _capabilities(rule: InjectionRule, container: Container) -> Iterator[Edit]:
+    """Yield the capabilities that a container lacks. One that it drops by name stays dropped.
+
+    `drop: [ALL]` keeps what is added, and a privileged container has all.
+    Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
+    """
+    if container.get("securityContext", "privileged") is True:
+        return
+    added = container.entries(*_CAPABILITIES, "add")
+    dropped = container.entries(*_CAPABILITIES, "drop")
+    for name in rule.inject.capabilities:
+        if name not in added and name not in dropped and _ALL not in added:
+            change: Change = (container, f"capability {name}")
+            yield change, partial(container.append, *_CAPABILITIES, "add", entry=name)
 
 
 def _absent_mounts(rule: InjectionRule, container: Container) -> list[Mapping[str, Any]]:
@@ -168,7 +189,7 @@ def _environment(rule: InjectionRule, container: Container, resources: Container
         if entry is None:
             continue
         if stored is None:
-            yield _variable(container, name), partial(container.append, "env", entry)
+            yield _variable(container, name), partial(container.append, "env", entry=entry)
         elif not _is_stored(stored, entry):
             yield _variable(container, name), partial(container.replace_variable, entry)
 
@@ -235,13 +256,20 @@ def _fields(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
     for field in POD_FIELDS:
         value, existing = inject.pod_fields.get(field.name), pod.get("spec", field.name)
         if value and existing != value and (rule.override or existing in field.unset):
-            yield (None, f"{field.name} {value}"), partial(pod.set, "spec", field.name, value=value)
+            yield (None, f"{field.name} {value}"), partial(_set_field, pod, field, value)
     for kind, entries in (("labels", inject.labels), ("annotations", inject.annotations)):
         for key, text in entries.items():
             existing = pod.get("metadata", kind, key)
             if existing is None or (rule.override and existing != text):
                 change: Change = (None, f"{kind.removesuffix('s')} {key}")
                 yield change, partial(pod.set, "metadata", kind, key, value=text)
+
+
+def _set_field(pod: Pod, field: PodField, value: object) -> None:
+    pod.set("spec", field.name, value=value)
+    for name in field.calculated:
+        if pod.get("spec", name) is not None:
+            pod.set("spec", name, value=None)
 
 
 def _affinity(rule: InjectionRule, pod: Pod) -> Iterator[Edit]:
@@ -346,7 +374,7 @@ def _container_security(container: Container, pod: Pod) -> dict[str, Any]:
 
     Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
     """
-    own, of_pod = container.raw.get("securityContext"), _pod_security(pod)
+    own, of_pod = container.get("securityContext"), _pod_security(pod)
     capabilities = own.get("capabilities") if isinstance(own, dict) else None
     return {
         **{name: _of(own, name, int, of_pod[name]) for name in ("runAsUser", "runAsGroup")},

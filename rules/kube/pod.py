@@ -176,7 +176,7 @@ class Container:
     @property
     def env(self) -> list[Any]:
         """The entries of `env` after the edits so far, in order, including duplicate names."""
-        return self._recorder.items((*self.path, "env"))
+        return self.entries("env")
 
     @property
     def variables(self) -> Mapping[str, Mapping[str, Any]]:
@@ -216,7 +216,7 @@ class Container:
     @property
     def volume_mounts(self) -> list[Any]:
         """The entries of `volumeMounts` after the edits so far."""
-        return self._recorder.items((*self.path, "volumeMounts"))
+        return self.entries("volumeMounts")
 
     @property
     def target(self) -> str:
@@ -224,11 +224,19 @@ class Container:
         name = self.raw.get("targetContainerName")
         return name if isinstance(name, str) else ""
 
-    def append(self, field: str, entry: dict[str, Any]) -> None:
+    def get(self, *field: str) -> Any:
+        """Return a field of the container after the edits so far, or None."""
+        return self._recorder.get((*self.path, *field))
+
+    def entries(self, *field: str) -> list[Any]:
+        """Return a list of the container after the edits so far; empty if it is absent."""
+        return self._recorder.items((*self.path, *field))
+
+    def append(self, *field: str, entry: Any) -> None:
         """Append an entry to a list of the container, such as `env`."""
-        if field == "env" and self._variables is not None:
+        if field == ("env",) and self._variables is not None:
             self._variables[entry["name"]] = entry
-        self._recorder.append((*self.path, field), entry)
+        self._recorder.append((*self.path, *field), entry)
 
     def replace_variable(self, entry: dict[str, Any]) -> None:
         """Replace the entry of `env` that counts for its name."""

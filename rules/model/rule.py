@@ -158,13 +158,16 @@ class PodField:
     """A single-valued field of a pod's spec that a rule can inject.
 
     unset: the values that stand for "not set by the user", with what the API server fills in before any
-    webhook sees the pod. description: for the schema of rule files.
+    webhook sees the pod. description: for the schema of rule files. calculated: fields that the API server
+    calculates from it: it did so before any webhook sees the pod, does so again afterwards, and denies a pod
+    in which the earlier values do not agree; they are removed.
     """
 
     name: str
-    kind: type[str | bool]
+    kind: type[str | bool | int]
     unset: tuple[Any, ...]
     description: str
+    calculated: tuple[str, ...] = ()
 
 
 # The single-valued fields that rules can inject. A new one is one entry here: rule files, schema, stage and
@@ -178,6 +181,20 @@ POD_FIELDS: Final = (
         "if the pod names none except default-scheduler",
     ),
     PodField("hostIPC", bool, (None,), "true: if the pod does not set it"),
+    # https://github.com/kubernetes/kubernetes/blob/master/plugin/pkg/admission/priority/admission.go
+    PodField(
+        "priorityClassName",
+        str,
+        (None, ""),
+        "if the pod names none; a PriorityClass of the cluster",
+        calculated=("priority", "preemptionPolicy"),
+    ),
+    PodField(
+        "activeDeadlineSeconds",
+        int,
+        (None,),
+        "if the pod has none: seconds after which it fails; only for pods that end",
+    ),
 )
 
 
@@ -185,17 +202,18 @@ POD_FIELDS: Final = (
 class Injection:
     """What an injection rule injects. Entries are as in the Kubernetes API.
 
-    env: (name, entry or EnvFromResource). pod_fields: values by the names of POD_FIELDS. The rest is merged
-    into the pod or container.
+    env: (name, entry or EnvFromResource). capabilities: of Linux, that are added to those of the container.
+    pod_fields: values by the names of POD_FIELDS. The rest is merged into the pod or container.
     """
 
     env: tuple[tuple[str, EnvFromResource | Mapping[str, Any]], ...] = ()
     volumes: tuple[Mapping[str, Any], ...] = ()
     volume_mounts: tuple[Mapping[str, Any], ...] = ()
+    capabilities: tuple[str, ...] = ()
     tolerations: tuple[Mapping[str, Any], ...] = ()
     required_terms: tuple[Mapping[str, Any], ...] = ()
     preferred_terms: tuple[Mapping[str, Any], ...] = ()
-    pod_fields: Mapping[str, str | bool] = field(default_factory=dict)
+    pod_fields: Mapping[str, str | bool | int] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
 

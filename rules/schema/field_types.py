@@ -263,6 +263,38 @@ class NodeAffinityDocument(_Known):
     )
 
 
+_CAPABILITY: Final = re.compile(r"(?!CAP_)[A-Z][A-Z0-9_]*")
+_CAPABILITIES: Final = Message("a capability without CAP_, such as IPC_LOCK")
+
+
+def _capability_name(name: str) -> str:
+    if not _CAPABILITY.fullmatch(name):
+        raise ValueError(expected(_CAPABILITIES, repr(name)))
+    return name
+
+
+class CapabilitiesDocument(_Known):
+    """Capabilities of Linux, as in the Kubernetes API."""
+
+    add: list[
+        Annotated[
+            str,
+            AfterValidator(_capability_name),
+            WithJsonSchema({"type": "string", "pattern": f"^{_CAPABILITY.pattern}$"}),
+        ]
+    ] = Field(
+        min_length=1,
+        max_length=MAX_ENTRIES,
+        description="capabilities that the container neither has nor drops by name, such as IPC_LOCK",
+    )
+
+
+class SecurityContextDocument(_Known):
+    """The security context of a container, as in the Kubernetes API."""
+
+    capabilities: CapabilitiesDocument = Field(description="capabilities of Linux")
+
+
 _VALUES: Final = Message("requires at least one value")
 _NO_VALUES: Final = Message("allows no values")
 

@@ -29,6 +29,7 @@ from rules.schema.field_types import (
     ObjectName,
     ResourcePattern,
     RuleDocument,
+    SecurityContextDocument,
     TextDocument,
     TolerationDocument,
     VolumeDocument,
@@ -88,7 +89,7 @@ class EnvDocument(RuleDocument):
 
 
 class _InjectDocument(RuleDocument):
-    """What a rule injects: env and volumeMounts into the container, the rest into its pod."""
+    """What a rule injects: env, mounts and securityContext into the container, the rest into its pod."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -105,6 +106,9 @@ class _InjectDocument(RuleDocument):
         alias="volumeMounts",
         max_length=MAX_ENTRIES,
         description="mounts that the container does not have, by mountPath",
+    )
+    security_context: SecurityContextDocument | None = Field(
+        None, alias="securityContext", description="as in the Kubernetes API; only capabilities"
     )
     tolerations: list[TolerationDocument] = Field(
         [], max_length=MAX_ENTRIES, description="tolerations that the pod does not have"
@@ -137,6 +141,7 @@ class _InjectDocument(RuleDocument):
         return self
 
 
+_POD_FIELD_TYPES: Final = {str: ObjectName, bool: bool, int: Annotated[int, Field(ge=1, le=2**31 - 1)]}
 if TYPE_CHECKING:
     InjectDocument = _InjectDocument
 else:
@@ -146,7 +151,7 @@ else:
         __doc__=_InjectDocument.__doc__,
         **{
             field.name: (
-                ObjectName if field.kind is str else bool,
+                _POD_FIELD_TYPES[field.kind],
                 Field(field.kind(), description=field.description),
             )
             for field in POD_FIELDS
@@ -165,7 +170,7 @@ class InjectionRuleDocument(KindDocument):
     )
     override: bool = Field(
         False,
-        description="true: replaces values of the user, except volumes, mounts and tolerations",
+        description="true: replaces values of the user, except volumes, mounts, tolerations and capabilities",
     )
     match: MatchDocument = Field(
         description="the containers that the rule applies to; all conditions must match"
@@ -183,6 +188,7 @@ class InjectionRuleDocument(KindDocument):
                 env=tuple(_env(builder, inject.env)),
                 volumes=tuple(volume.entry() for volume in inject.volumes),
                 volume_mounts=tuple(mount.entry() for mount in inject.volume_mounts),
+                capabilities=tuple(context.capabilities.add) if (context := inject.security_context) else (),
                 tolerations=tuple(toleration.entry() for toleration in inject.tolerations),
                 required_terms=tuple(term.entry() for term in affinity.required.terms)
                 if affinity.required

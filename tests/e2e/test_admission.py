@@ -16,7 +16,7 @@ from tests.e2e.installed import CUDA, GPU, OFFERED, TEAM, VCUDA_CORE, VCUDA_MEMO
 from tests.e2e.manifests import run
 from tests.e2e.serve_process import eventually
 from tests.e2e.test_control_plane import node, pod
-from tests.support.builders import resource_rule
+from tests.support.builders import injection_rule, resource_rule
 
 
 def _refusal(installed: Installed, document: str) -> str:
@@ -108,6 +108,39 @@ def test_a_native_sidecar_gets_its_mps_variables(installed: Installed) -> None:
         {"name": "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "value": "30"},
         {"name": "CUDA_MPS_PINNED_DEVICE_MEM_LIMIT", "value": "0=4G"},
     ] == sidecar["env"]
+
+
+def test_mission_6_an_injected_class_gives_a_pod_its_priority(installed: Installed) -> None:
+    """The API server calculates it before gpugate sees the pod, and again; what a user writes stays."""
+    classes = [
+        {"metadata": {"name": name}, "value": value, "preemptionPolicy": "Never"}
+        for name, value in (("gpu", 1000), ("own", 7))
+    ]
+    kind = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass"}
+    inject = {
+        "priorityClassName": "gpu",
+        "activeDeadlineSeconds": 3600,
+        "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
+    }
+    rule = injection_rule(inject, name="injection-priority", match={"resources": [VCUDA_CORE]})
+    own, document = json.loads(pod("own", {VCUDA_CORE: "20"})), pod("any", {VCUDA_CORE: "20"})
+    own["spec"] |= {"priorityClassName": "own", "activeDeadlineSeconds": 60}
+    own["spec"]["containers"][0]["securityContext"] = {"capabilities": {"drop": ["ALL"]}}
+    for each in (*(json.dumps(kind | each) for each in classes), rule):
+        installed.cluster.kubectl("create", "-f", "-", input=each)
+    fields = ("priorityClassName", "priority", "preemptionPolicy", "activeDeadlineSeconds")
+
+    def stored(text: str) -> Any:
+        found = installed.create(text, "--dry-run=server")
+        assert not isinstance(found, str), found
+        security = found["spec"]["containers"][0].get("securityContext", {})
+        return [found["spec"].get(field) for field in fields], security.get("capabilities")
+
+    try:
+        eventually(lambda: stored(document) == (["gpu", 1000, "Never", 3600], {"add": ["IPC_LOCK"]}))
+        assert (["own", 7, "Never", 60], {"add": ["IPC_LOCK"], "drop": ["ALL"]}) == stored(json.dumps(own))
+    finally:
+        installed.cluster.kubectl("delete", "configmap", "-n", "kube-public", "injection-priority")
 
 
 def test_a_debugging_container_gets_the_variables_of_its_target(installed: Installed) -> None:

@@ -99,9 +99,10 @@ def injection_rules(draw: st.DrawFn) -> str:
         "volumeMounts": st.just([{"name": "v", "mountPath": "/v"}]),
         "tolerations": st.just([{"key": "gpu", "operator": "Exists"}]),
         **{
-            each.name: st.sampled_from(["r", "s"]) if each.kind is str else st.just(True)
+            each.name: st.sampled_from(["r", "s"]) if each.kind is str else st.just(each.kind(1))
             for each in POD_FIELDS
         },
+        "securityContext": st.just({"capabilities": {"add": ["IPC_LOCK"]}}),
         "labels": st.dictionaries(label, value, min_size=1, max_size=2),
         "annotations": st.dictionaries(label, value, min_size=1, max_size=2),
         "nodeAffinity": value.map(
@@ -261,7 +262,11 @@ def _container_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterato
             yield f"{after['name']}: env {entry['name']}"
     mounts = after.get("volumeMounts", [])[len(before.get("volumeMounts", [])) :]
     yield from (f"{after['name']}: volumeMount {mount['mountPath']}" for mount in mounts)
-    for field in ("resources", "env", "volumeMounts"):
+    old, new = (
+        each.get("securityContext", {}).get("capabilities", {}).get("add", []) for each in (before, after)
+    )
+    yield from (f"{after['name']}: capability {name}" for name in new[len(old) :])
+    for field in ("resources", "env", "volumeMounts", "securityContext"):
         before.pop(field, None)
         after.pop(field, None)
 

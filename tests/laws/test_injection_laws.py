@@ -77,6 +77,11 @@ SAMPLES: Final = {
         {"main": {"volumeMounts": [{"name": "u", "mountPath": "/v", "readOnly": True}]}},
         lambda document: _named(_main(document)["volumeMounts"], "mountPath", "/v"),
     ),
+    "capabilities": Sample(
+        {"securityContext": {"capabilities": {"add": ["IPC_LOCK"]}}},
+        {"main": {"securityContext": {"capabilities": {"add": ["SYS_NICE"], "drop": ["ALL"]}}}},
+        lambda document: _main(document)["securityContext"]["capabilities"]["add"],
+    ),
     "tolerations": Sample(
         {"tolerations": [{"key": "gpu", "operator": "Exists"}]},
         {"spec": {"tolerations": [{"key": "gpu", "operator": "Equal", "value": "user"}]}},
@@ -105,7 +110,7 @@ SAMPLES: Final = {
         lambda document: [document["metadata"]["annotations"]["team/a"]],
     ),
 }
-VALUES: Final[dict[type, tuple[Any, Any]]] = {str: ("rule", "user"), bool: (True, False)}
+VALUES: Final[dict[type, tuple[Any, Any]]] = {str: ("rule", "user"), bool: (True, False), int: (60, 30)}
 POD_SAMPLES: Final = {
     field.name: Sample(
         {field.name: VALUES[field.kind][0]},

@@ -100,20 +100,20 @@ def test_a_new_injectable_field_is_injected_and_never_overwrites_the_users_value
     """By one entry in the table."""
     assert 1 == perform("injectable-field", copy)
     program = """
-document = {"match": {"resources": ["nvidia.com/gpu"]}, "inject": {"priorityClassName": "gpu"}}
+document = {"match": {"resources": ["nvidia.com/gpu"]}, "inject": {"subdomain": "gpu"}}
 text = rule("InjectionRule", document)
 set_paths = lambda found: [each["path"] for each in found.patch if each["path"].startswith("/spec")]
-print(set_paths(decision(text)), set_paths(decision(text, priorityClassName="mine")))
+print(set_paths(decision(text)), set_paths(decision(text, subdomain="mine")))
 """
 
-    assert "['/spec/priorityClassName'] []\n" == run(copy, "-c", DECIDE + program)
+    assert "['/spec/subdomain'] []\n" == run(copy, "-c", DECIDE + program)
 
 
 def test_a_new_injectable_field_is_in_the_schema(copy: Path) -> None:
     """Editors and `gpugate lint` know it."""
     perform("injectable-field", copy)
 
-    assert '"priorityClassName"' in run(copy, "-m", "webhook", "schema", "injection-rule")
+    assert '"subdomain"' in run(copy, "-m", "webhook", "schema", "injection-rule")
 
 
 def test_a_new_check_denies_with_its_reason_and_its_fix(copy: Path) -> None:

@@ -267,7 +267,7 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
         return
     devices = [name for name in container.names if known.rdma.fullmatch(name)]
     name = next((name for name in devices if str(container.request(name)) != "0"), None)
-    security = container.raw.get("securityContext") if name else None
+    security = container.get("securityContext") if name else None
     security = security if isinstance(security, dict) else {}
     if name is None or security.get("privileged") is True:
         return

@@ -802,3 +802,74 @@ def test_a_condition_is_evaluated_with_the_annotations_that_an_earlier_rule_has_
     )
 
     assert admitted(policy(*rules), pod())["spec"]["hostIPC"]
+
+
+LOCK = injection_rule({"securityContext": {"capabilities": {"add": ["IPC_LOCK", "SYS_NICE"]}}})
+
+
+@pytest.mark.parametrize(
+    ("context", "capabilities"),
+    [
+        (None, {"add": ["IPC_LOCK", "SYS_NICE"]}),
+        ({"runAsUser": 0}, {"add": ["IPC_LOCK", "SYS_NICE"]}),
+        ({"capabilities": {"drop": ["ALL"]}}, {"drop": ["ALL"], "add": ["IPC_LOCK", "SYS_NICE"]}),
+        ({"capabilities": {"add": ["SYS_NICE"]}}, {"add": ["SYS_NICE", "IPC_LOCK"]}),
+        ({"capabilities": {"add": ["ALL"]}}, {"add": ["ALL"]}),
+        ({"capabilities": {"drop": ["IPC_LOCK"]}}, {"drop": ["IPC_LOCK"], "add": ["SYS_NICE"]}),
+        ({"privileged": True}, None),
+    ],
+)
+def test_mission_6_capabilities_that_a_container_neither_has_nor_drops_by_name_are_added(
+    context: Any, capabilities: Any
+) -> None:
+    """`drop: [ALL]` keeps what is added; a privileged container has all."""
+    fields = {} if context is None else {"securityContext": context}
+    (main,) = _stored(LOCK, container({DEVICE: "1"}, **fields))["spec"]["containers"]
+
+    assert (context or {}) | ({"capabilities": capabilities} if capabilities else {}) == main[
+        "securityContext"
+    ]
+
+
+def test_mission_6_capabilities_of_two_rules_are_added_once() -> None:
+    """The audit annotation lists what each has added; expressions and checks see it."""
+    once = injection_rule(
+        {"securityContext": {"capabilities": {"add": ["SYS_NICE", "SYS_RESOURCE"]}}}, name="z"
+    )
+    seen = "'SYS_NICE' in container.securityContext.capabilities.add"
+    rule = resource_rule(validations=[{"expression": seen, "messageEn": "x"}])
+    found = decision(policy(LOCK, once, rule), document := pod(container({DEVICE: "1"})))
+    (main,) = patched(document, found)["spec"]["containers"]
+
+    assert ["IPC_LOCK", "SYS_NICE", "SYS_RESOURCE"] == main["securityContext"]["capabilities"]["add"]
+    assert "main: capability IPC_LOCK, main: capability SYS_NICE" in found.audit["injected"]
+    assert "z (main: capability SYS_RESOURCE)" in found.audit["injected"]
+    assert found.allowed
+
+
+def test_mission_6_a_priority_class_is_injected_without_the_priority_of_none() -> None:
+    """The API server has calculated it before any webhook, and would deny a pod with another class."""
+    calculated = {"priority": 0, "preemptionPolicy": "PreemptLowerPriority"}
+    rule = injection_rule({"priorityClassName": "gpu"})
+    stored = _stored(rule, container({DEVICE: "1"}), **calculated)["spec"]
+
+    assert ("gpu", None, None) == (
+        stored["priorityClassName"],
+        stored["priority"],
+        stored["preemptionPolicy"],
+    )
+    assert "priority" not in _stored(rule, container({DEVICE: "1"}))["spec"]
+
+
+@pytest.mark.parametrize("field", [{"priorityClassName": "gpu"}, {"activeDeadlineSeconds": 60}])
+def test_mission_6_class_and_deadline_of_a_user_stay_unless_a_rule_overrides(field: dict[str, Any]) -> None:
+    """The priority of the own class stays, too."""
+    (name,) = field
+    own = {name: {"priorityClassName": "own", "activeDeadlineSeconds": 30}[name], "priority": 7}
+    kept, replaced = (
+        _stored(injection_rule(field, override=override), container({DEVICE: "1"}), **own)["spec"]
+        for override in (False, True)
+    )
+
+    assert (own[name], 7) == (kept[name], kept["priority"])
+    assert field[name] == replaced[name]

@@ -217,7 +217,7 @@ def test_an_injected_quantity_is_visible_to_later_reads() -> None:
 def test_env_is_read_after_the_edits() -> None:
     """Appended and replaced entries, in order."""
     _, main = _edited()
-    main.append("env", {"name": "B"})
+    main.append("env", entry={"name": "B"})
     main.replace_variable({"name": "A", "value": "2"})
 
     assert [{"name": "A", "value": "2"}, {"name": "B"}] == main.env
@@ -227,8 +227,8 @@ def test_variables_are_read_after_the_edits() -> None:
     """Also if they were read before the edits."""
     _, main = _edited()
     before = dict(main.variables)
-    main.append("volumeMounts", {"name": "v", "mountPath": "/v"})
-    main.append("env", {"name": "B"})
+    main.append("volumeMounts", entry={"name": "v", "mountPath": "/v"})
+    main.append("env", entry={"name": "B"})
     appended = dict(main.variables)
     main.replace_variable({"name": "A", "value": "2"})
 

@@ -222,6 +222,9 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
             "runtimeClassName": "nvidia",
             "schedulerName": "volcano",
             "hostIPC": True,
+            "priorityClassName": "gpu",
+            "activeDeadlineSeconds": 3600,
+            "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
             "labels": {"l": "1"},
             "annotations": {"a": "2"},
         },
@@ -248,7 +251,14 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
         inject.labels,
         inject.annotations,
     )
-    assert {"runtimeClassName": "nvidia", "schedulerName": "volcano", "hostIPC": True} == inject.pod_fields
+    assert {
+        "runtimeClassName": "nvidia",
+        "schedulerName": "volcano",
+        "hostIPC": True,
+        "priorityClassName": "gpu",
+        "activeDeadlineSeconds": 3600,
+    } == inject.pod_fields
+    assert ("IPC_LOCK",) == inject.capabilities
     assert ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},) == inject.tolerations
     assert [TERM] == list(inject.required_terms)
     assert [{"weight": 5, "preference": {"matchFields": [NAME]}}] == list(inject.preferred_terms)
