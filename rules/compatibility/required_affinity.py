@@ -22,6 +22,7 @@ from rules.cuda.tables import known_cudas
 from rules.kube.node_selector_term import Clause
 from rules.model.check_result import Level
 from rules.model.sharing import SharingPolicy
+from rules.nodes.cloud_labels import driver_labels, kind_labels
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelFamily, LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -202,7 +203,7 @@ def _ordered(
         "sharing_strategy": [names.sharing_strategy],
         "device_mode": [names.device_mode],
         "memory_mib": [names.memory],
-        "product": [names.product],
+        "product": [*((key,) for key in reversed(kind_labels(inventory.facts))), names.product],
         "compute_capability": _parts(names.compute_capability),
     }
     values = {fact: dict.fromkeys(getattr(node, fact) for node in others) for fact in facts}
@@ -210,7 +211,8 @@ def _ordered(
     def excludes(fact: str) -> bool:
         return any(not judge.fits(replace(example, **{fact: value})) for value in values[fact])
 
-    ordered: list[Iterable[str]] = [*_parts(names.driver), *_parts(names.cuda)]
+    ordered: list[Iterable[str]] = [driver_labels(inventory.facts)]
+    ordered += [*_parts(names.driver), *_parts(names.cuda)]
     for fact in sorted(facts, key=excludes):
         ordered += facts[fact]
     return [[key for key in keys if inventory.labels.with_key(key)] for keys in ordered]

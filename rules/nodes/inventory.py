@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from rules.cuda.tables import BUILT_IN, Facts
 from rules.kube.tolerations import Taint, tolerates
+from rules.nodes.cloud_labels import cloud_capabilities, driver_labels, kind_labels
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME
 from rules.nodes.devices.devices import facts_of
 from rules.nodes.devices.state import NO_DRA, DraState
@@ -173,16 +174,14 @@ class Inventory:
     def with_facts(self, facts: Facts) -> Inventory:
         """Return an inventory whose nodes are judged by these facts; this one if nothing changes.
 
-        Linear in the classes of nodes. Declared pools keep the facts that they were read with.
+        Its classes are read anew, as labels of clouds may report another GPU. Declared pools keep the facts
+        that they were read with.
         """
         if facts is self.facts:
             return self
         after: Inventory = copy(self)
         after.facts = facts
-        after._classes = {
-            names: tuple(NodeClass(replace(kind.capabilities, facts=facts), kind.members) for kind in kinds)
-            for names, kinds in self._classes.copy().items()
-        }
+        after._classes = {}
         return after
 
     def from_files(self, source: str) -> Inventory:
@@ -346,7 +345,8 @@ class Inventory:
 
     def _read(self, names: LabelNames) -> tuple[NodeClass, ...]:
         """Return the classes: one node of each is read, and the index finds the nodes with equal labels."""
-        keys = names.among(self.labels)
+        of_clouds = (*kind_labels(self.facts), *driver_labels(self.facts))
+        keys = {*names.among(self.labels), *(key for key in of_clouds if self.labels.with_key(key))}
         members: defaultdict[NodeCapabilities, int] = defaultdict(int)
         left = self.everything
         while left:
@@ -462,7 +462,7 @@ def _capabilities(row: IndexedNode, names: LabelNames, facts: Facts) -> NodeCapa
     labels = row.labels
     devices, runtime, former_driver = map(row.other, _CAPABILITIES)
     read = {key: labels[key] for key in names.among(labels)}
-    labelled = NodeReader("", read).capabilities(names, facts)
+    labelled = cloud_capabilities(labels, NodeReader("", read).capabilities(names, facts))
     if runtime and labelled.runtime == UNKNOWN_RUNTIME:
         labelled = replace(labelled, runtime=runtime)
     if former_driver:

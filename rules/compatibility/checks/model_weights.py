@@ -29,7 +29,7 @@ _FOURTH: Final = 4
 
 
 class ModelWeightsCheck(Check):
-    """Weights that are larger than the memory are an error; nothing if no label reports the memory.
+    """Weights that are larger than the memory are an error; nothing if the memory is unknown.
 
     Nothing for MIG devices and virtual GPUs, whose memory is another, and a warning for replicas of a GPU.
     """
@@ -42,19 +42,20 @@ class ModelWeightsCheck(Check):
         """Yield a result for each model whose weights do not fit."""
         if not requirements.models or policy.checks.model is Level.COMPATIBLE or policy.virtual:
             return
-        if node.memory_mib is None or node.mig_devices:
-            return
         model = node.model
         nominal = model.memory_mib if model and model.status.certain else None
-        most = Fraction(max(nominal or 0, node.memory_mib) * MIB)
+        memory_mib = node.memory_mib or nominal
+        if memory_mib is None or node.mig_devices:
+            return
+        most = Fraction(max(nominal or 0, memory_mib) * MIB)
         for weights in (model.weights for model in requirements.models if model.weights):
-            on_rank, budget = weights.on_rank(node.gpu_capability), node.memory_mib * MIB * weights.fraction
+            on_rank, budget = weights.on_rank(node.gpu_capability), memory_mib * MIB * weights.fraction
             if on_rank < budget:
                 continue
             certain = weights.certain and nominal is not None and on_rank >= most * weights.fraction
             certain &= sharing_strategy(node) is None
             level = capped(policy.checks.model, certain=certain)
-            memory = most if certain else Fraction(node.memory_mib * MIB)
+            memory = most if certain else Fraction(memory_mib * MIB)
             yield CheckResult(
                 level,
                 _reason(weights, on_rank, memory),

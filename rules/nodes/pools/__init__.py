@@ -7,7 +7,6 @@ from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import BUILT_IN, Facts
 from rules.nodes.node_pool import AUTOSCALER_STATUS, KARPENTER, DeclaredPools, NodePool
-from rules.nodes.pools.cloud_labels import cloud_capabilities, product_of_label
 from rules.nodes.pools.cluster_api import read_node_group
 from rules.nodes.pools.document import PoolDocument
 from rules.nodes.pools.karpenter import read_node_pool
@@ -19,9 +18,7 @@ __all__ = [
     "KARPENTER",
     "POOL_KINDS",
     "PoolKind",
-    "cloud_capabilities",
     "declared_pools",
-    "product_of_label",
     "read_pools",
 ]
 

@@ -9,10 +9,10 @@ from typing import Any, Final
 from rules.cuda.tables import Facts
 from rules.kube.names import is_label_key, is_label_value, is_object_name
 from rules.kube.tolerations import Taint
+from rules.nodes.cloud_labels import cloud_capabilities, has_no_gpu
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
 from rules.nodes.node_pool import NodePool
-from rules.nodes.pools.cloud_labels import cloud_capabilities, has_no_gpu
 from rules.text.i18n import Message
 
 # Labels or taints of a declared pool; as for a NodeProfile, more than a node group has.

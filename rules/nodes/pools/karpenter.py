@@ -12,8 +12,7 @@ from typing import Any, Final
 
 from rules.kube.names import is_label_key, is_label_value
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.nodes.node_pool import NodePool
-from rules.nodes.pools.cloud_labels import (
+from rules.nodes.cloud_labels import (
     counted_resources,
     gpu_only_labels,
     has_no_gpu,
@@ -21,6 +20,7 @@ from rules.nodes.pools.cloud_labels import (
     product_of_label,
     provider_labels,
 )
+from rules.nodes.node_pool import NodePool
 from rules.nodes.pools.document import NODEPOOL, PoolDocument
 from rules.text.i18n import Message
 

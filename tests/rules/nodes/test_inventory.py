@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import rules.nodes.label_index
-from rules.cuda.tables import Facts
+from rules.cuda.tables import Facts, built_in_tables
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
@@ -409,7 +409,8 @@ def test_a_query_does_not_iterate_over_nodes() -> None:
 def test_nodes_are_judged_by_the_facts_of_the_inventory() -> None:
     """A GPU that is new today has a row in other facts; classes that were read before have it, too."""
     row = {"product": "X1", "label": "X1", "compute": "11.0", "arch": "x", "segment": "datacenter"}
-    newer = Facts(lambda name: [row | {"source": "none", "status": "verified"}] if name == "gpus" else [])
+    gpus = [row | {"source": "none", "status": "verified"}]
+    newer = Facts({**built_in_tables(), "gpus": gpus}.__getitem__)
     before = inventory_of([node("new", {"nvidia.com/gpu.product": "NVIDIA-X1"})])
     before.classes(before.everything)
     after = before.with_facts(newer).with_node(node("later", {"nvidia.com/gpu.product": "NVIDIA-X1"}))
@@ -417,3 +418,40 @@ def test_nodes_are_judged_by_the_facts_of_the_inventory() -> None:
 
     assert ((11, 0), 0b11) == (kind.capabilities.gpu_capability, kind.members)
     assert [None] == [kind.capabilities.gpu_capability for kind in before.classes(before.everything)]
+
+
+GKE_GPU, DRIVER_OF_ACK = "cloud.google.com/gke-accelerator", "ack.aliyun.com/nvidia-driver-version"
+MIG_OF_GKE = "cloud.google.com/gke-gpu-partition-size"
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        ({GKE_GPU: "nvidia-tesla-v100"}, ("Tesla-V100-SXM2-16GB", (7, 0), None, False)),
+        ({"node.kubernetes.io/instance-type": "p3.2xlarge"}, ("Tesla-V100-SXM2-16GB", (7, 0), None, False)),
+        ({"karpenter.k8s.aws/instance-gpu-name": "v100"}, (None, (7, 0), None, False)),  # 16 or 32 GB
+        ({"nvidia.com/gpu.product": "Tesla-T4", GKE_GPU: "nvidia-l4"}, ("Tesla-T4", (7, 5), None, False)),
+        ({DRIVER_OF_ACK: "550.90.07"}, (None, None, "550.90.07", False)),
+        ({GKE_GPU: "nvidia-tesla-a100", MIG_OF_GKE: "1g.5gb"}, ("NVIDIA-A100-SXM4-40GB", (8, 0), None, True)),
+        ({"node.kubernetes.io/instance-type": "m5.large"}, (None, None, None, False)),
+    ],
+)  # fmt: skip
+def test_labels_of_clouds_report_the_gpu_of_a_node_that_no_other_label_reports(
+    labels: dict[str, str], expected: tuple[Any, ...]
+) -> None:
+    """As they do for a node that an autoscaler may add: GKE's nodes have no other labels of GPUs."""
+    cluster = inventory_of([node("cpu"), node("gpu", labels)])
+    (gpu,) = (kind.capabilities for kind in cluster.classes(cluster.named("gpu")))
+
+    assert expected == (gpu.product, gpu.gpu_capability, gpu.driver, gpu.mig_devices)
+
+
+def test_nodes_with_different_labels_of_clouds_are_of_different_classes() -> None:
+    """A node that gets another label moves to another class."""
+    gpus = {"a": "nvidia-l4", "b": "nvidia-tesla-v100", "c": "nvidia-l4"}
+    cluster = inventory_of([node(name, {GKE_GPU: gpu}) for name, gpu in gpus.items()])
+    members = [kind.members for kind in cluster.classes(cluster.everything)]
+    changed = cluster.with_node(node("c", {GKE_GPU: "nvidia-tesla-v100"}))
+
+    assert [0b101, 0b010] == members
+    assert [0b001, 0b110] == [kind.members for kind in changed.classes(changed.everything)]

@@ -13,6 +13,7 @@ from rules import Facts, RuleSet, inventory_of
 from rules.cuda.tables import BUILT_IN, certain_branches, gpu_model, least_cuda, newest_release
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.model.rule import NodeProfile
+from rules.nodes.cloud_labels import cloud_capabilities
 from rules.nodes.driver_lifecycle import DriverSupport
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import (
@@ -25,7 +26,7 @@ from rules.nodes.label_families import (
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, without_slice
 from rules.nodes.node_pool import NodePool
 from rules.nodes.node_row import NODE, objects_of
-from rules.nodes.pools import POOL_KINDS, cloud_capabilities
+from rules.nodes.pools import POOL_KINDS
 from rules.schema.errors import suggestion
 from rules.text.i18n import Language, Message
 

@@ -8,10 +8,11 @@ from rules.compatibility.checks.model_precision import ModelPrecisionCheck
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
-from tests.support.node_builders import GPU, gfd, gpu_pod, inventory, judged, node, shipped
+from tests.support.node_builders import GPU, decided, gfd, gpu_pod, inventory, judged, node, shipped, targets
 from tests.support.node_builders import V100 as V100_GPU
 from tests.support.requirement_builders import requirements
 
+GKE_GPU = "cloud.google.com/gke-accelerator"
 OLD_VLLM, VLLM = "vllm/vllm-openai:v0.6.3", "vllm/vllm-openai:v0.9.2"
 QWEN = "--model=Qwen/Qwen2.5-7B-Instruct"
 GEMMA = "--model=google/gemma-2-9b-it"
@@ -56,6 +57,16 @@ def test_nothing_is_said_with_bfloat16_with_the_fix_and_of_later_versions(
 ) -> None:
     """Also if the compute capability is unknown."""
     assert [] == check(node, image, *args, level=level)
+
+
+def test_mission_13_the_gpu_of_a_cloud_is_known_without_gpu_feature_discovery() -> None:
+    """Nodes of GKE have a label of the cloud only; affinity uses it if other nodes fit."""
+    v100, l4 = (node(gpu, {GKE_GPU: gpu}) for gpu in ("nvidia-tesla-v100", "nvidia-l4"))
+    document = gpu_pod("vllm/vllm-openai:v0.6.1", "--model=google/gemma-2-2b-it")
+    alone, beside = decided([v100], document), decided([v100, l4], document)
+
+    assert (False, True) == (alone.allowed, beside.allowed)
+    assert ["nvidia-l4"] == targets([v100, l4], document, beside)
 
 
 def test_a_model_without_float16_takes_float32() -> None:

@@ -129,7 +129,7 @@ def test_what_may_run_all_the_same_is_a_warning(
 @pytest.mark.parametrize(
     ("args", "gpus", "labels"),
     [
-        ([LLAMA], 1, {"memory_mib": None}),
+        ([LLAMA], 1, {"memory_mib": None, "product": None}),
         ([LLAMA], 1, {"mig_devices": True}),
         ([LLAMA], 1, {"virtual": True}),
         ([LLAMA], 1, {"level": Level.COMPATIBLE}),
@@ -141,7 +141,7 @@ def test_what_may_run_all_the_same_is_a_warning(
         (["--model=meta-llama/Llama-3.1-8B-Instruct"], 1, {}),
     ],
 )
-def test_nothing_is_said_without_a_label_of_the_memory_of_mig_devices_shares_and_what_fits(
+def test_nothing_is_said_of_unknown_memory_of_mig_devices_shares_and_what_fits(
     args: list[str], gpus: int, labels: dict[str, Any]
 ) -> None:
     """An unknown model needs nothing."""
@@ -167,11 +167,17 @@ def test_affinity_leads_to_nodes_with_the_memory_and_to_those_without_a_label() 
     assert patched(document, decision)
 
 
-def test_a_node_without_a_label_of_its_memory_is_compatible() -> None:
-    """Without a warning."""
-    decision = decided([cluster("unknown", A10, None)], gpu_pod(VLLM, LLAMA))
+def test_without_a_label_of_the_memory_that_of_the_data_sheet_counts() -> None:
+    """It is at least what the driver reports. A node of an unknown GPU is compatible, without a warning."""
+    unknown = ("NVIDIA-X1", "8.6")
+    of_cloud = node("gke", {"cloud.google.com/gke-accelerator": "nvidia-l4"})
+    decisions = [
+        decided([nodes], gpu_pod(VLLM, LLAMA))
+        for nodes in (cluster("known", A10, None), of_cloud, cluster("new", unknown, None))
+    ]
 
-    assert (True, ()) == (decision.allowed, warning_texts(decision))
+    assert [False, False, True] == [decision.allowed for decision in decisions]
+    assert () == warning_texts(decisions[-1])
 
 
 @pytest.mark.parametrize(

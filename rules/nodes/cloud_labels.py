@@ -98,6 +98,12 @@ def kind_labels(facts: Facts) -> tuple[str, ...]:
 
 
 @derived
+def driver_labels(facts: Facts) -> tuple[str, ...]:
+    """Return the labels that report the driver."""
+    return tuple(family.key for family in _drivers(facts))
+
+
+@derived
 def gpu_only_labels(facts: Facts) -> frozenset[str]:
     """Return the labels that all machines with GPUs have, and no others."""
     return frozenset(row["key"] for row in facts.table(_TABLE)["labels"] if row.get("gpuOnly"))

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from rules.cuda.tables import BUILT_IN, Facts, Status, built_in_tables, capability_of, gpu_model, read_table
-from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.pools.cloud_labels import (
+from rules.nodes.cloud_labels import (
     cloud_capabilities,
     counted_resources,
     gpu_only_labels,
@@ -17,6 +16,7 @@ from rules.nodes.pools.cloud_labels import (
     kind_labels,
     product_of_label,
 )
+from rules.nodes.node_capabilities import NodeCapabilities
 
 TABLE: Any = read_table("cloud_gpus")
 AWS_INSTANCES: Any = read_table("aws_instances")
