@@ -32,7 +32,7 @@ from rules.cuda.framework_flags import (
 from rules.cuda.image_catalog import covers, parse_version
 from rules.cuda.models import ModelFacts, model_facts
 from rules.cuda.shell_script import Command, CommandLine, FlagSearch
-from rules.cuda.tables import Facts, Status, derived, read_table
+from rules.cuda.tables import Facts, Status, capability, derived, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
@@ -271,6 +271,10 @@ def _check(framework: Framework, ways: Mapping[str, Any]) -> None:
     if experts := entry.get("fp8_experts"):
         Status(experts["status"])
         covers(experts["versions"], _SOME)
+    if attention := entry.get("attention"):
+        Status(attention["status"])
+        capability(attention["compute"])
+        covers(attention["versions"], _SOME)
     if dtype := entry.get("dtype"):
         for key in ("stops", "float32"):
             covers(dtype[key], _SOME)
@@ -519,6 +523,8 @@ class _Program(NamedTuple):
         for flag, methods in self.server.entry.get("methods", {}).items():
             if model.name in methods and model.quantization and not self._any(self.server.entry["smaller"]):
                 return self._of_method(name, model, flag, methods[model.name])
+        if need := self._attention(name, model):
+            return need
         row = self.server.entry.get("dtype")
         if row is None or self.version is None or self._is_quantized(model):
             return None
@@ -546,6 +552,23 @@ class _Program(NamedTuple):
             remedy = Message("set `{flag}`", flag=f"{row['flags'][0]}={_AUTO}")
             return ModelPrecision(reason, remedy, certain and model.status.certain and flag.certain, None)
         return None
+
+    def _attention(self, name: str, model: ModelFacts) -> ModelPrecision | None:
+        """Return what the attention of a model needs, with every data type; None if nothing is known."""
+        row = self.server.entry.get("attention")
+        if row is None or self.version is None or model.name not in row["models"]:
+            return None
+        if not covers(row["versions"], self.version):
+            return None
+        since = capability(row["compute"])
+        reason = Message(
+            "{program} runs the attention of {model} only with compute capability {since} or higher",
+            program=self.name,
+            model=name,
+            since=since,
+        )
+        certain = self.certain and model.status.certain and Status(row["status"]).certain
+        return ModelPrecision(reason, _NO_TEXT, certain, since)
 
     def _of_method(self, name: str, model: ModelFacts, flag: str, method: str) -> ModelPrecision | None:
         """Return what the quantization in which a model is stored needs; None if nothing.

@@ -14,6 +14,7 @@ from tests.support.requirement_builders import requirements
 
 GKE_GPU = "cloud.google.com/gke-accelerator"
 OLD_VLLM, VLLM = "vllm/vllm-openai:v0.6.3", "vllm/vllm-openai:v0.9.2"
+LATER_VLLM = "vllm/vllm-openai:v0.8.5.post1"
 QWEN = "--model=Qwen/Qwen2.5-7B-Instruct"
 GEMMA = "--model=google/gemma-2-9b-it"
 V100, A100, UNKNOWN = (NodeCapabilities(compute_capability=each) for each in [(7, 0), (8, 0), None])
@@ -71,12 +72,30 @@ def test_mission_13_the_gpu_of_a_cloud_is_known_without_gpu_feature_discovery() 
 
 def test_a_model_without_float16_takes_float32() -> None:
     """By a flag, or by itself; asking for float16 is refused on any GPU from 0.9.1 on."""
-    (old,) = check(V100, OLD_VLLM, GEMMA)
+    (old,) = check(V100, LATER_VLLM, GEMMA)
     (refused,) = check(A100, VLLM, GEMMA, "--dtype=half")
 
     assert old.remedy.en.startswith("set --dtype=float32")
-    assert [] == check(V100, OLD_VLLM, GEMMA, "--dtype=float32")
+    assert [] == check(V100, LATER_VLLM, GEMMA, "--dtype=float32")
     assert (Level.INCOMPATIBLE, "set `--dtype=auto`") == (refused.level, refused.remedy.en)
+
+
+@pytest.mark.parametrize("dtype", [[], ["--dtype=half"], ["--dtype=float32"]])
+@pytest.mark.parametrize("version", ["0.5.4", "0.6.1.post2", "0.6.4.post1"])
+def test_vllm_up_to_0_6_4_runs_gemma_2_on_no_older_gpu_whatever_the_data_type(
+    version: str, dtype: list[str]
+) -> None:
+    """So no data type is suggested: https://github.com/vllm-project/vllm/issues/8929."""
+    image = f"vllm/vllm-openai:v{version}"
+    model = "google/gemma-2-2b-it"
+    (result,) = check(V100, image, f"--model={model}", *dtype)
+
+    assert Level.INCOMPATIBLE is result.level
+    assert "use a GPU of compute capability 8.0 or higher" == result.remedy.en
+    assert (
+        f"vLLM {version} runs the attention of {model} only with compute capability 8.0 or higher"
+    ) == result.origin.en
+    assert [] == check(A100, image, f"--model={model}", *dtype)
 
 
 def test_the_quantization_of_gpt_oss_needs_a_newer_gpu() -> None:
@@ -97,7 +116,9 @@ def test_the_quantization_of_gpt_oss_needs_a_newer_gpu() -> None:
         (OLD_VLLM, [QWEN, "--dtype=half"], True),
         (VLLM, [QWEN], True),
         (OLD_VLLM, [GEMMA], False),
-        (OLD_VLLM, [GEMMA, "--dtype=float32", "-tp=4"], True),
+        (OLD_VLLM, [GEMMA, "--dtype=float32", "-tp=4"], False),
+        (LATER_VLLM, [GEMMA], False),
+        (LATER_VLLM, [GEMMA, "--dtype=float32", "-tp=4"], True),
         (VLLM, [GEMMA, "--dtype=half"], False),
         (VLLM, [GEMMA, "--dtype=auto", "-tp=4"], True),
     ],
