@@ -98,7 +98,10 @@ def evaluate(
         results += [(container, requirement.rule, result) for result in of_container]
         if requirement.rule.sharing.cuda and not report_on_any_node(container, requirement, writer, findings):
             containers.setdefault(requirement, []).append(container)
-            requests.append((container.name, inventory.dra.gpus_among(container.offered_names)))
+            offered = container.offered_names
+            requests.append(
+                (container.name, names if offered is container.names else inventory.dra.gpus_among(offered))
+            )
     evaluator = node_evaluator(inventory, prospects)
     knows_nodes = bool(containers and (inventory.everything or evaluator.prospects))
     amounts: Amounts = ()
@@ -310,7 +313,10 @@ def fitting_nodes(
         names = inventory.dra.gpus_among(container.names)
         if requirement.rule.action is not Action.DRYRUN and applies_to(requirement.rule, names):
             containers.setdefault(requirement, []).append(container)
-            requests.append((container.name, inventory.dra.gpus_among(container.offered_names)))
+            offered = container.offered_names
+            requests.append(
+                (container.name, names if offered is container.names else inventory.dra.gpus_among(offered))
+            )
     if not containers:
         return None
     evaluator = node_evaluator(inventory, prospects)

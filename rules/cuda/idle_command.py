@@ -22,12 +22,7 @@ _LOOP: Final = "for"  # its words are no programs
 
 
 def is_idle(words: Sequence[str]) -> bool:
-    """Return whether command and args name only programs without GPU code.
-
-    True if they are empty: an image without a program of its own then runs a shell, which ends.
-    """
-    if not words:
-        return True
+    """Return whether the words of command and args, at least one, name only programs without GPU code."""
     names, program = _names(), _base(words[0])
     if program not in names["shells"]:
         return program in names["programs"]

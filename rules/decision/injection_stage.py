@@ -402,12 +402,12 @@ def _requested(container: Container, key: str, unit: int) -> int:
 class ContainerInputs(dict[str, Any]):
     """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
-    Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
+    Each is read once, of the pod with so many edits. `value`, which only validations name, is that
     of the last `set_value`. framework: returns what a container runs, or an empty text. is_unknown: whether
     an expression named an input that is unknown here.
     """
 
-    __slots__ = ("container", "framework", "is_unknown", "namespace", "pod")
+    __slots__ = ("container", "edits", "framework", "is_unknown", "namespace", "pod")
 
     def __init__(
         self,
@@ -420,6 +420,7 @@ class ContainerInputs(dict[str, Any]):
         self.container = container
         self.pod = pod
         self.namespace = namespace
+        self.edits = len(pod.recorder.edits)
         self.framework = framework
         self.is_unknown = False
 

@@ -221,6 +221,7 @@ class Pipeline:
             pod.namespace_labels = namespaces.get(self._request.namespace)
         self._has_unknown = False
         self._record = Record(pod)
+        self._read: dict[Container, ContainerInputs] = {}
         self._not_checked: list[NotChecked] = []
         if shared.observer:
             shared.observer.begin(self._record)
@@ -303,7 +304,12 @@ class Pipeline:
             return ""
 
     def _inputs(self, container: Container) -> ContainerInputs:
-        return ContainerInputs(container, self._pod, self._request.namespace, self._framework)
+        """Return the inputs of expressions about a container, which are read again after an edit."""
+        inputs = self._read.get(container)
+        if inputs is None or inputs.edits != len(self._pod.recorder.edits):
+            namespace = self._request.namespace
+            inputs = self._read[container] = ContainerInputs(container, self._pod, namespace, self._framework)
+        return inputs
 
     def _framework(self, container: Container) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""

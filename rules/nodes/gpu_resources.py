@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from functools import cache
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda.tables import read_table
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob
+
+T = TypeVar("T")
 
 # Cached sets of names of resources, and maximum characters of one; a cluster has some dozen.
 _REMEMBERED: Final = 1024
@@ -105,12 +108,13 @@ def _gpu_resources(names: tuple[str, ...]) -> GpuResources:
     return GpuResources(resources, vendors, sum(gpu.slices for _, gpu in resources))
 
 
-def _is_short(names: tuple[str, ...]) -> bool:
-    return sum(map(len, names)) <= _LONGEST
+def cached_by_names(find: Callable[[tuple[str, ...]], T]) -> Callable[[tuple[str, ...]], T]:
+    """Return a function of the names of a container's resources, with a bounded cache."""
+    return bounded_cache(find, _REMEMBERED, lambda names: sum(map(len, names)) <= _LONGEST)
 
 
 # The accelerators among the names of resources.
-gpu_resources: Final = bounded_cache(_gpu_resources, _REMEMBERED, _is_short)
+gpu_resources: Final = cached_by_names(_gpu_resources)
 
 
 def _count(quantity: object, units: int) -> int | None:

@@ -19,7 +19,7 @@ from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.nodes.gpu_resources import gpu_resources, requested_gpus
+from rules.nodes.gpu_resources import cached_by_names, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.glob import glob
 from rules.text.i18n import Message
@@ -55,18 +55,19 @@ class GpuSettingsCheck(Check):
         """Return a result for each setting that contradicts the request. Linear in variables and mounts."""
         if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
             return ()
-        known, raw = _known(), container.raw
+        known, raw, variables = _known(), container.raw, container.variables
         if not (
             "securityContext" in raw
             or "volumeMounts" in raw
-            or known.concerns(container.variables)
-            or (len(container.names) > 1 and any(map(known.rdma.fullmatch, container.names)))
+            or not known.variables.isdisjoint(variables)
+            or known.mps_variables in "".join(variables)
+            or _rdma_devices(container.names)
         ):
             return ()
         if gpu_resources(container.names).vendors != {known.vendor}:
             return ()
         level = capped(policy.checks.gpu_settings, certain=False)
-        settings = _Settings(known, container, pod, Literals(container.variables))
+        settings = _Settings(known, container, pod, Literals(variables))
         findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
         if not policy.virtual and not known.is_share(container.names):
             findings += _of_whole_gpus(settings)
@@ -111,7 +112,7 @@ def of_claims(
 
 
 class _Known(NamedTuple):
-    """facts/gpu_settings.yaml."""
+    """facts/gpu_settings.yaml. variables: the three that name devices or capabilities."""
 
     vendor: str
     shares: tuple[re.Pattern[str], ...]
@@ -121,21 +122,13 @@ class _Known(NamedTuple):
     with_cuda: frozenset[str]
     cuda_devices: str
     tf32: ComputeCapability
+    variables: frozenset[str]
     mps_variables: str
     mps_program: str
     mps_pipe: str
     rdma: re.Pattern[str]
     lock_memory: frozenset[str]
     driver_paths: tuple[re.Pattern[str], ...]
-
-    def concerns(self, variables: Mapping[str, object]) -> bool:
-        """Return whether one of the variables may contradict the request."""
-        return (
-            self.runtime_devices in variables
-            or self.capabilities in variables
-            or self.cuda_devices in variables
-            or self.mps_variables in "".join(variables)
-        )
 
     def is_share(self, names: Iterable[str]) -> bool:
         """Return whether a resource among the names is a share of a GPU."""
@@ -159,6 +152,7 @@ def _known() -> _Known:
     table = read_table("gpu_settings")
     globs = {name: tuple(map(glob, table[name])) for name in ("shares", "driver_paths")}
     sets = {name: frozenset(table[name]) for name in ("with_cuda", "lock_memory", "claimed_classes")}
+    sets["variables"] = frozenset(table[name] for name in ("runtime_devices", "capabilities", "cuda_devices"))
     rest = {"rdma": glob(table["rdma"]), "tf32": capability_of(table["tf32"]["compute"])}
     return _Known(**table | globs | sets | rest)
 
@@ -265,7 +259,7 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
     known, container = settings.known, settings.container
     if settings.pod.partial:
         return
-    devices = [name for name in container.names if known.rdma.fullmatch(name)]
+    devices = _rdma_devices(container.names)
     name = next((name for name in devices if str(container.request(name)) != "0"), None)
     security = container.get("securityContext") if name else None
     security = security if isinstance(security, dict) else {}
@@ -281,6 +275,12 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
     )
     remedy = Message("add IPC_LOCK to securityContext.capabilities.add, unless ulimit -l is high enough")
     yield reason, remedy, (*container.path, "securityContext", "capabilities")
+
+
+@cached_by_names
+def _rdma_devices(names: Iterable[str]) -> tuple[str, ...]:
+    """Return the resources that are RDMA devices."""
+    return tuple([name for name in names if _known().rdma.fullmatch(name)])
 
 
 def _host_paths(pod: Pod) -> Mapping[str, str]:

@@ -6,7 +6,7 @@ Certain is only what the system never runs. Sources: `facts/interception.yaml`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -18,6 +18,7 @@ from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.match import ResourceIndex
 from rules.model.sharing import SharingPolicy
+from rules.nodes.gpu_resources import cached_by_names
 from rules.text.glob import glob
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path
@@ -60,9 +61,13 @@ class InterceptionCheck(Check):
         del requirements
         if policy.checks.interception is Level.COMPATIBLE or not policy.virtual:
             return ()
-        find = _systems().find
-        system = next((systems[0] for name in container.names if (systems := find(name))), None)
-        if system is None:
+        system = _system_of(container.names)
+        # Of most containers, nothing is set that could be an obstacle.
+        if system is None or not (
+            "securityContext" in container.raw
+            or "runtimeClassName" in pod.spec
+            or not system.variables.keys().isdisjoint(container.variables)
+        ):
             return ()
         return [
             CheckResult(
@@ -79,13 +84,13 @@ class InterceptionCheck(Check):
 class _System(NamedTuple):
     """A sharing system: its part of facts/interception.yaml.
 
-    denying: the schedulers with which it runs no privileged container; variables: the rows of its variables.
+    denying: the schedulers with which it runs no privileged container. variables: their rows, by name.
     """
 
     name: str
     denying: tuple[str, ...]
     runtime_classes: tuple[re.Pattern[str], ...]
-    variables: tuple[dict[str, Any], ...]
+    variables: Mapping[str, dict[str, Any]]
 
 
 _Obstacle = tuple[Message, Message, Path, bool]
@@ -104,13 +109,23 @@ def _systems() -> ResourceIndex[_System]:
             name,
             tuple(table["denies_privileged"].get(name, ())),
             tuple(glob(text) for row in rows("runtime_classes", name) for text in row["names"]),
-            tuple(row | {"fine": re.compile(row["fine"], re.DOTALL)} for row in rows("variables", name)),
+            {
+                row["name"]: row | {"fine": re.compile(row["fine"], re.DOTALL)}
+                for row in rows("variables", name)
+            },
         )
         for name in table["systems"]
     }
     return ResourceIndex(
         (resource, systems[name]) for name, resources in table["systems"].items() for resource in resources
     )
+
+
+@cached_by_names
+def _system_of(names: Iterable[str]) -> _System | None:
+    """Return the system of the first resource that has one."""
+    find = _systems().find
+    return next((systems[0] for name in names if (systems := find(name))), None)
 
 
 def _obstacles(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
@@ -138,15 +153,15 @@ def _obstacles(system: _System, container: Container, pod: Pod) -> Iterator[_Obs
         remedy = Message("use another runtimeClassName, such as nvidia")
         yield reason, remedy, pod.place("spec", "runtimeClassName"), False
     variables = Literals(container.variables)
-    for row in system.variables if len(variables) else ():
-        value = variables.get(row["name"])
+    for name, row in system.variables.items():
+        value = variables.get(name)
         if value is not None and not row["fine"].fullmatch(value):
             texts = {
-                "name": row["name"],
+                "name": name,
                 "value": shortened(value, _LONGEST),
                 "system": system.name,
                 "values": Joined(", ", row.get("values", ())),
                 "path": row.get("path", ""),
             }
             reason, remedy = (text.having(**texts) for text in _OF_VARIABLES[row["kind"]])
-            yield reason, remedy, container.variable_path(row["name"]), False
+            yield reason, remedy, container.variable_path(name), False

@@ -5,7 +5,7 @@ Never certain: a newer GPU may have it, and an operator may give resources other
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable
 from typing import ClassVar
 
 from rules.compatibility.checks.base import Check
@@ -14,6 +14,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
+from rules.nodes.gpu_resources import cached_by_names
 from rules.text.i18n import Message
 
 
@@ -24,20 +25,24 @@ class MigProfileCheck(Check):
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
-    ) -> Iterator[CheckResult]:
-        """Yield a result for the first profile that no GPU is known to have."""
+    ) -> Iterable[CheckResult]:
+        """Return a result for the first profile that no GPU is known to have."""
         del requirements, pod
-        level = capped(policy.checks.gpu_count, certain=False)
-        if level is Level.COMPATIBLE:
-            return
-        for name in container.names:
-            profile = profile_of(name)
-            if not profile or is_known(profile):
-                continue
-            reason = Message("no known GPU has the MIG profile {profile}", profile=profile)
-            remedy = Message(
-                "write {name}, or a profile of your nodes' GPUs", name=name.replace(profile, nearest(profile))
-            )
-            field = "limits" if name in container.limits else "requests"
-            yield CheckResult(level, reason, remedy, path=container.resource_path(field, name))
-            return
+        name = _unknown(container.names)
+        if not name or policy.checks.gpu_count is Level.COMPATIBLE:
+            return ()
+        profile = profile_of(name)
+        reason = Message("no known GPU has the MIG profile {profile}", profile=profile)
+        remedy = Message(
+            "write {name}, or a profile of your nodes' GPUs", name=name.replace(profile, nearest(profile))
+        )
+        field = "limits" if name in container.limits else "requests"
+        level, path = capped(policy.checks.gpu_count, certain=False), container.resource_path(field, name)
+        return (CheckResult(level, reason, remedy, path=path),)
+
+
+@cached_by_names
+def _unknown(names: Iterable[str]) -> str:
+    """Return the first resource with a profile that no GPU is known to have; empty if there is none."""
+    profiles = ((name, profile_of(name)) for name in names)
+    return next((name for name, profile in profiles if profile and not is_known(profile)), "")

@@ -35,12 +35,13 @@ class ModelWeightsCheck(Check):
     """
 
     is_optional: ClassVar[bool] = True
+    of_program: ClassVar[bool] = True
 
     def on_node(
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result for each model whose weights do not fit."""
-        if not requirements.models or policy.checks.model is Level.COMPATIBLE or policy.virtual:
+        if policy.checks.model is Level.COMPATIBLE or policy.virtual:
             return
         model = node.model
         nominal = model.memory_mib if model and model.status.certain else None

@@ -19,12 +19,13 @@ class ParallelismCheck(Check):
     """Fewer GPUs than a program needs are an error if it is the only node, more are idle."""
 
     is_optional = True
+    of_program = True
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[CheckResult]:
         """Return a result for each program whose flags do not suit the requested GPUs."""
-        if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
+        if policy.checks.parallelism is Level.COMPATIBLE:
             return ()
         requested = requested_gpus(container)
         if requested is None or container.has_claims:
