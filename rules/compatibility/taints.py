@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.compatibility.node_evaluation import COMPARED, NodeEvaluator, NodeQuery
@@ -22,13 +22,19 @@ from rules.compatibility.report import (
 )
 from rules.compatibility.result import NodeSetResult, UntoleratedTaints
 from rules.cuda.mig_profiles import gpu_of, profile_of
+from rules.kube.names import parse_int64
 from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
 from rules.model.finding import Basis, Finding
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.gpu_resources import gpu_resources
-from rules.nodes.inventory import Inventory
-from rules.nodes.label_families import TOLERATIONS_RULE, gpu_resource_domains, gpu_tolerations
+from rules.nodes.inventory import Inventory, NodeClass
+from rules.nodes.label_families import (
+    TOLERATIONS_RULE,
+    gpu_count_label,
+    gpu_resource_domains,
+    gpu_tolerations,
+)
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import excluding
 from rules.text.i18n import Line, Message
@@ -159,7 +165,7 @@ def _no_candidates(
         offered = [name for name in names if evaluator.offering((name,))]
         if not offered:
             similar = evaluator.similar(tuple(filter(demand.comparisons.admits, names[:COMPARED])))
-            return _not_offered(writer, evaluator.inventory, rule, container, names, similar=similar)
+            return _not_offered(demand, evaluator.inventory, rule, container, names, similar=similar)
         together |= dict.fromkeys(offered)
         nodes &= evaluator.offering(names)
         if not nodes:
@@ -175,7 +181,7 @@ def _no_candidates(
 
 
 def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
-    writer: MessageWriter,
+    demand: PodDemand,
     inventory: Inventory,
     rule: CompatibilityRule,
     container: str,
@@ -184,21 +190,28 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     similar: str,
 ) -> Finding:
     """Return the notice that no node offers any of a container's resources. similar: one that some do."""
-    notice = _without_offer(writer, inventory, rule, container, names, similar=similar)
-    other = _other_profiles(inventory, rule, names)
+    notice = _without_offer(demand.writer, inventory, rule, container, names, similar=similar)
+    other = _other_profiles(inventory, rule, names, dict(demand.amounts))
     return notice._replace(fix=Line("{text}", text=other)) if other else notice
 
 
-def _other_profiles(inventory: Inventory, rule: CompatibilityRule, names: tuple[str, ...]) -> Message | None:
-    """Return that the GPU of nodes lacks a requested MIG profile; None if one has it, or it is unknown."""
-    profile = next(filter(None, map(profile_of, names[:COMPARED])), "")
+def _other_profiles(
+    inventory: Inventory, rule: CompatibilityRule, names: tuple[str, ...], amounts: Mapping[str, int]
+) -> Message | None:
+    """Return that the GPUs of nodes lack a requested MIG profile, or have fewer devices of it.
+
+    None if they have, or it is unknown. amounts: of resources, that a node must have.
+    """
+    name, profile = next(((name, text) for name in names[:COMPARED] if (text := profile_of(name))), ("", ""))
     if not profile:
         return None
     classes = inventory.classes(inventory.everything, rule.sharing.labels)
     products = {node_class.capabilities.product for node_class in classes} - {None}
     gpus = {gpu_of(product) for product in products if product}
     known = sorted({gpu for gpu in gpus if gpu}, key=lambda gpu: gpu.name)
-    if not known or any(profile in gpu.profiles for gpu in known):
+    if any(profile in gpu.profiles for gpu in known):
+        return _too_many_devices(inventory, classes, profile, amounts.get(name, 1))
+    if not known:
         return None
     first = known[0]
     return Message(
@@ -206,6 +219,39 @@ def _other_profiles(inventory: Inventory, rule: CompatibilityRule, names: tuple[
         profile=profile,
         gpu=first.name,
         profiles=", ".join(first.profiles),
+    )
+
+
+def _too_many_devices(
+    inventory: Inventory, classes: Iterable[NodeClass], profile: str, amount: int
+) -> Message | None:
+    """Return that no node can have an amount of MIG devices, however partitioned; None if one may have it.
+
+    The number of GPUs is that of a label, which counts no fewer; nothing is said of a node without it.
+    """
+    largest: tuple[int, int, str] = (0, 0, "")
+    for node_class in classes:
+        gpu = gpu_of(node_class.capabilities.product or "")
+        if gpu is None or not (of_one := gpu.profiles.get(profile)):
+            continue
+        counted = 0
+        for value, nodes in inventory.labels.values(gpu_count_label()):
+            if members := nodes & node_class.members:
+                counted |= members
+                gpus = parse_int64(str(value)) or 0
+                largest = max(largest, (gpus * of_one, of_one, gpu.name))
+        if counted != node_class.members:
+            return None
+    most, of_one, gpu_name = largest
+    if amount <= most:
+        return None
+    return Message(
+        "one {gpu} has at most {of_one} of {profile}, a node at most {most}; "
+        "request at most {most} in one pod",
+        gpu=gpu_name,
+        of_one=of_one,
+        profile=profile,
+        most=most,
     )
 
 

@@ -17,8 +17,8 @@ MIB: Final = 2**20
 # MiB of one GPU at most; the largest has 0.3 TiB. Karpenter writes random numbers for unknown labels.
 MAX_MEMORY_MIB: Final = 4 * 1024 * 1024
 _MIB_PER_GIB: Final = 1024
-# The names of MIG profiles are rounded to whole GiB.
-_ROUNDING_GIB: Final = Decimal("0.5")
+# The names of MIG profiles are rounded to whole GiB: a device has so much more at most.
+ROUNDING_MIB: Final = 512
 
 
 def parse_memory(text: str) -> int | None:
@@ -75,7 +75,7 @@ def requested_memory(container: Container) -> RequestedMemory | None:
         ):
             continue
         if row.gib:
-            return RequestedMemory(name, ceil((row.gib + _ROUNDING_GIB) * _MIB_PER_GIB), 0, certain=True)
+            return RequestedMemory(name, row.gib * _MIB_PER_GIB + ROUNDING_MIB, 0, certain=True)
         most = ceil(amount * row.unit / MIB)
         return RequestedMemory(name, most, row.unit, certain=not row.configurable)
     return None

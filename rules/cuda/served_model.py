@@ -29,7 +29,9 @@ from rules.cuda.framework_flags import (
     required_by_value,
     started_programs,
 )
+from rules.cuda.gpu_memory import requested_memory
 from rules.cuda.image_catalog import covers, parse_version
+from rules.cuda.mig_profiles import profile_of
 from rules.cuda.models import ModelFacts, model_facts
 from rules.cuda.shell_script import Command, CommandLine, FlagSearch
 from rules.cuda.tables import Facts, Status, capability, derived, read_table
@@ -77,7 +79,8 @@ _REQUEST: Final = Message("request {count} GPUs")
 class Serving(NamedTuple):
     """What decides about the model of a container, besides its command line and variables."""
 
-    gpus: int = 0  # whole GPUs that it requests; 0: none, an unknown number, or shares
+    gpus: int = 0  # whole GPUs or MIG devices that it requests; 0: none, an unknown number, or shares
+    device_mib: int | None = None  # the memory of one at most; None: that of the node's GPUs
     stored: str = ""  # the model whose files are mounted
     has_other_variables: bool = False  # envFrom may set any
 
@@ -111,6 +114,7 @@ class ModelWeights(NamedTuple):
     kept: of each rank, in host memory.
     fraction: of a GPU's memory that the server uses.
     divisors: attention heads and key-value heads; 0: there are none, or any number of ranks suits them.
+    device_mib: of a MIG device that it requests, at most; None: the memory is that of the node's GPUs.
     flag: of the number of ranks; empty: that of all GPUs; None: several flags set it, or none does.
     """
 
@@ -126,6 +130,7 @@ class ModelWeights(NamedTuple):
     flag: str | None
     is_16_bit: bool
     certain: bool
+    device_mib: int | None = None
 
     def on_rank(self, capability: tuple[int, int] | None) -> Fraction:
         """Return the bytes on each GPU, of a compute capability; on average, if they differ."""
@@ -226,15 +231,16 @@ def stored_model(container: Container, annotations: Mapping[str, str]) -> str:
 def serving(container: Container, stored: str) -> Serving:
     """Return what else decides about the model of a container."""
     gpus = _signs().gpus
-    known = [name for name in container.names if name in gpus]
-    others = any("gpu" in name for name in container.names if name not in gpus)
+    known = [name for name in container.names if name in gpus or profile_of(name)]
+    others = any("gpu" in name for name in container.names if name not in known)
     count = 0
     if len(known) == 1 and not others and not container.has_claims:
         try:
             count = int(parse_quantity(container.request(known[0]) or 0))
         except QuantityError:  # the resource's own rule reports it
             count = 0
-    return Serving(count, stored, bool(container.env_from))
+    device = requested_memory(container) if count and profile_of(known[0]) else None
+    return Serving(count, device and device.mib, stored, bool(container.env_from))
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,7 +365,7 @@ def served_models(
         # Another program may run instead, or use the other GPUs.
         certain = server.certain and name.certain and not is_open and len(programs) == 1
         version = named.get(framework.key)
-        program = _Program(facts, framework, server, version, values, serving.gpus, certain)
+        program = _Program(facts, framework, server, version, values, serving, certain)
         if requirement := program.requirement(_normalized(name.text), model):
             models[requirement] = None
     return tuple(models)
@@ -414,8 +420,12 @@ class _Program(NamedTuple):
     server: _Server
     version: Version | None
     values: Values
-    gpus: int
+    serving: Serving
     certain: bool
+
+    @property
+    def gpus(self) -> int:
+        return self.serving.gpus
 
     @property
     def name(self) -> str:
@@ -631,6 +641,7 @@ class _Program(NamedTuple):
             divisors=self._heads(model),
             flag=self._tensor_flag() if prod(tensor.values()) == ranks else None,
             is_16_bit=is_16_bit,
+            device_mib=self.serving.device_mib,
             certain=self.certain
             and fraction_certain
             and not kept

@@ -129,6 +129,12 @@ def gpu_labels() -> tuple[str, ...]:
     return (*_built_in()["product"], *_built_in()["gpuPresent"])
 
 
+def gpu_count_label() -> str:
+    """Return the label with the number of GPUs of a node; of their MIG devices by strategy `single`."""
+    label: str = _built_in()["gpuCount"]
+    return label
+
+
 # The built-in injection rule with gpu_tolerations; an administrator may enable it.
 TOLERATIONS_RULE: Final = "injection-gpu-tolerations"
 

@@ -23,10 +23,12 @@ def requirements(
     *words: str,
     env: Iterable[dict[str, Any]] = (),
     annotations: dict[str, str] | None = None,
+    limits: dict[str, Any] | None = None,
     catalog: ImageCatalog | None = None,
 ) -> GpuRequirements:
     """Return the requirements of a container `main`; words: its args."""
-    raw = {"name": "main", "image": image, "args": [*words], "env": [*env]}
+    resources = {"limits": limits or {}}
+    raw = {"name": "main", "image": image, "args": [*words], "env": [*env], "resources": resources}
     container = Container(raw, (), ContainerKind.REGULAR, Recorder(raw))
     return requirements_of(container_facts(container, annotations or {}), catalog or built_in_catalog())
 

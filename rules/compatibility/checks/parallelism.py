@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from rules.compatibility.checks.base import Check
@@ -12,6 +12,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
+from rules.nodes.node_capabilities import NodeCapabilities, is_slice
 from rules.text.i18n import Message
 
 
@@ -39,6 +40,24 @@ class ParallelismCheck(Check):
             for program in requirements.parallelism
         )
         return [replace(result, path=path) for result in results if result is not None]
+
+    def on_node(
+        self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
+    ) -> Iterator[CheckResult]:
+        """Yield a result for a program that needs several GPUs, if those of the node are MIG devices.
+
+        By strategy `single` these have the resource of whole GPUs: several of it are enough by their number.
+        """
+        level = min(Level.UNKNOWN, policy.checks.parallelism)
+        if not requirements.parallelism or not requirements.several or level is Level.COMPATIBLE:
+            return
+        if not is_slice(node.product or ""):
+            return
+        for program in requirements.parallelism:
+            if program.gpus > 1:
+                result = _over_slices(level, program, program.gpus, 1)
+                own = Message("its GPUs are MIG devices, of which a process sees only one")
+                yield replace(result, reason=own, origin=result.reason)
 
 
 def _is_multi_node(container: Container, pod: Pod) -> bool:

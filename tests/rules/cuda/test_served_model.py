@@ -107,14 +107,13 @@ def test_a_server_names_its_model_by_flag_argument_variable_or_storage(
         ("team/app:v1", [], {"env": {"MODEL_ID": QWEN}}),
         (VLLM, [f"--model={QWEN}"], {"limits": {"nvidia.com/gpu": "many"}}),
         (VLLM, [f"--model={QWEN}"], {"limits": {"nvidia.com/gpu": "1", "nvidia.com/gpumem": "4000"}}),
-        (VLLM, [f"--model={QWEN}"], {"limits": {"nvidia.com/mig-1g.10gb": "1"}}),
         (VLLM, [f"--model={QWEN}"], {"limits": {"nvidia.com/gpu.shared": "1"}}),
     ],
 )
 def test_nothing_is_known_of_other_models_and_of_shares(
     image: str, args: list[str], fields: dict[str, Any]
 ) -> None:
-    """A path, an unknown name, another program or platform; a share or a MIG device has other memory."""
+    """A path, an unknown name, another program or platform; a share has other memory."""
     assert [] == served(image, *args, **fields)
 
 

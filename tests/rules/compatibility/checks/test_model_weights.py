@@ -156,6 +156,55 @@ def test_a_model_without_float16_has_twice_the_weights_below_compute_capability_
     assert result.reason.en.startswith("43.8 GiB of weights on each GPU")
 
 
+SMALL = "--model=Qwen/Qwen2.5-7B-Instruct"
+A100_80: dict[str, Any] = {"product": "NVIDIA-A100-SXM4-80GB", "memory_mib": 81920, "mig_devices": True}
+SLICE = A100_80 | {"product": "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "memory_mib": 9728}
+
+
+@pytest.mark.parametrize(
+    ("model", "labels", "levels"),
+    [
+        (SMALL, SLICE, [Level.INCOMPATIBLE]),
+        (SMALL, SLICE | {"product": "NVIDIA-A100-SXM4-80GB-MIG-2g.20gb", "memory_mib": 19968}, []),
+        (SMALL, SLICE | {"memory_mib": None}, [Level.INCOMPATIBLE]),
+        (LLAMA, A100_80 | {"mig_strategy": "mixed"}, [Level.INCOMPATIBLE]),  # a GPU that is not partitioned
+        (SMALL, A100_80 | {"mig_strategy": "mixed"}, []),
+        (LLAMA, A100_80, []),  # a device of unknown size
+    ],
+)
+def test_mission_14_a_mig_device_has_the_memory_of_its_profile(
+    model: str, labels: dict[str, Any], levels: list[Level]
+) -> None:
+    """By strategy `single` the resource of whole GPUs is one; by `mixed` they have resources of their own."""
+    assert levels == [result.level for result in check(model, **labels)]
+
+
+def test_mission_14_the_fix_for_a_mig_device_is_a_larger_one() -> None:
+    """Several do not help. More than the rounded name says is not there: 10.5 GiB."""
+    (result,) = check(SMALL, **SLICE)
+
+    assert result.reason.en.endswith("uses at most 9.4 GiB there (0.9 × 10.5 GiB)")
+    assert result.remedy.en.startswith("use a MIG device or a GPU with 16Gi of memory or more, or ")
+
+
+@pytest.mark.parametrize(
+    ("model", "profile", "allowed"),
+    [
+        (SMALL, "1g.10gb", False),
+        (SMALL, "1g.20gb", True),
+        ("--model=Qwen/Qwen2.5-7B-Instruct-AWQ", "1g.10gb", True),
+        (SMALL, "small", True),
+    ],
+)
+def test_mission_14_the_profile_that_a_container_requests_has_enough_memory(
+    model: str, profile: str, allowed: bool
+) -> None:
+    """Without nodes, too; a name that an operator chose says nothing."""
+    document = gpu_pod(VLLM, model, limits={f"nvidia.com/mig-{profile}": 1})
+
+    assert allowed is judged(shipped(), inventory(), document).allowed
+
+
 def test_affinity_leads_to_nodes_with_the_memory_and_to_those_without_a_label() -> None:
     """Not to those whose GPUs are too small."""
     nodes = [cluster("small", A10, 23028), cluster("large", A40, 46068), cluster("unknown", A40, None)]

@@ -9,8 +9,10 @@ import pytest
 from rules.compatibility.checks.parallelism import ParallelismCheck
 from rules.model.check_result import CheckResult, Level
 from rules.model.sharing import Checks, SharingPolicy
+from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.paths import field_path
 from tests.support.check_builders import checked
+from tests.support.requirement_builders import requirements
 
 DENY = SharingPolicy(checks=Checks())
 WARN = SharingPolicy(checks=Checks(parallelism=Level.UNSTABLE))
@@ -247,3 +249,25 @@ def test_sglang_uses_one_node_unless_it_is_told_their_number(flags: list[str], e
     words = ["python3", "-m", "sglang.launch_server", "--tensor-parallel-size", "16", *flags]
 
     assert expected == levels(*words, image=SGLANG, limits={"nvidia.com/gpu": 8})
+
+
+@pytest.mark.parametrize(
+    ("product", "gpus", "args", "found"),
+    [
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 2, ["-tp=2"], True),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 1, ["-tp=1"], False),
+        ("NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", 2, [], False),
+        ("NVIDIA-A100-SXM4-80GB", 2, ["-tp=2"], False),
+    ],
+)
+def test_mission_14_several_gpus_that_are_mig_devices_are_not_used_together(
+    product: str, gpus: int, args: list[str], found: bool
+) -> None:
+    """By strategy `single`, MIG devices have the resource of whole GPUs."""
+    node = NodeCapabilities(product=product, mig_devices="MIG" in product)
+    needed = requirements(VLLM, *args, limits={"nvidia.com/gpu": gpus})
+    results = [(result.level, result.reason.en) for result in ParallelismCheck().on_node(DENY, needed, node)]
+    expected = (Level.UNKNOWN, "its GPUs are MIG devices, of which a process sees only one")
+
+    assert ([expected] if found else []) == results
+    assert [] == [*ParallelismCheck().on_node(OFF, needed, node)]
