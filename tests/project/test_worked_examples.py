@@ -10,12 +10,13 @@ import yaml
 
 from rules.text.i18n import Language
 from tests.support.paths import ROOT
-from tests.support.worked_examples import FOLDER, PAGES, examples, page
+from tests.support.worked_examples import FOLDER, PAGES, Example, examples, page, subjects
 
-EXAMPLES = {example.file.removesuffix(".yaml"): example for example in examples()}
+EXAMPLES = {example.name: example for example in examples()}
+PREVIEWED = [name for name, example in EXAMPLES.items() if example.command == "gpugate preview"]
 # The first characters of an answer, and what only an answer to a warning has.
 MARKS = {"unchanged": "✓", "patched": "✎", "denied": "✗", "warned": "✓✎", "told": "✓–"}
-FOUND = ("\n    deny ", "\n    warn ", "\n    quota ", " not checked ", "error: ", "warning: ")
+FOUND = ("    deny ", "    warn ", "    quota ", " not checked ", "error: ", "warning: ")
 
 
 @pytest.fixture(autouse=True)
@@ -41,13 +42,23 @@ def test_every_manifest_is_an_example_or_belongs_to_one() -> None:
     assert set() == files - used - {"index.yaml"}
 
 
+def test_every_subject_has_an_example() -> None:
+    """One that finds something, with a fix that is tried; for NVLink, there is nothing to find."""
+    answers = {each.subject: "patched" for each in examples() if each.subject and each.answer == "patched"}
+    answers |= {each.subject: each.answer for each in examples() if each.fix or each.nodes_fix}
+    numbers = range(1, len(subjects()) + 1)
+
+    assert [] == [number for number in numbers if number not in answers]
+    assert [11] == [number for number in numbers if answers[number] == "patched"]
+
+
 def _mark(answer: str) -> str:
     """Return the mark of the last object."""
     marked = [line for line in answer.splitlines() if line.startswith(("✓", "✎", "✗", "–"))]
     return next(line[0] for line in reversed(marked) if line[0] != "–" or " unchanged " in line)
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXAMPLES.items() if "lint" not in each.command])
+@pytest.mark.parametrize("name", PREVIEWED)
 def test_an_example_has_its_answer(name: str) -> None:
     """The verdict, the exit status and what the answer says."""
     example = EXAMPLES[name]
@@ -59,9 +70,9 @@ def test_an_example_has_its_answer(name: str) -> None:
     assert [] == [words for words in example.says if words not in result.output]
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXAMPLES.items() if "lint" in each.command])
-def test_lint_of_an_example_has_its_answer(name: str) -> None:
-    """A rule without mistakes has no output but the summary."""
+@pytest.mark.parametrize("name", sorted(EXAMPLES.keys() - set(PREVIEWED)))
+def test_an_example_of_another_command_has_its_answer(name: str) -> None:
+    """The exit status and what the answer says."""
     example = EXAMPLES[name]
     result = example.run()
 
@@ -69,24 +80,42 @@ def test_lint_of_an_example_has_its_answer(name: str) -> None:
     assert [] == [words for words in example.says if words not in result.output]
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXAMPLES.items() if each.fix])
+@pytest.mark.parametrize("name", [name for name, each in EXAMPLES.items() if each.fix or each.nodes_fix])
 def test_what_an_answer_says_to_do_works(name: str, tmp_path: Path) -> None:
-    """Done, nothing is found any more."""
-    example, path = EXAMPLES[name], tmp_path / "fixed.yaml"
-    *others, last = yaml.safe_load_all(example.path.read_text("utf-8"))
-    path.write_text(yaml.safe_dump_all([*others, jsonpatch.apply_patch(last, list(example.fix))]), "utf-8")
-    result = example.run(path=path)
+    """Done, nothing is found any more, except what the example names."""
+    example = EXAMPLES[name]
+    result = example.run(path=_fixed(example, tmp_path), nodes=_fixed_nodes(example, tmp_path))
+    found = [line for line in result.output.splitlines() if any(words in line for words in FOUND)]
 
-    assert (0, "✓") == (result.exit_code, _mark(result.output).replace("✎", "✓"))
-    assert [] == [words for words in FOUND if words in result.output]
+    assert 0 == result.exit_code
+    assert name not in PREVIEWED or "✓" == _mark(result.output).replace("✎", "✓")
+    assert len(example.left) == len(found)
+    assert [] == [words for words, line in zip(example.left, found, strict=True) if words not in line]
+    assert [] == [words for words in example.says if words in result.output]
+
+
+def _fixed(example: Example, folder: Path) -> Path:
+    """Write the manifest with its last object fixed."""
+    *others, last = yaml.safe_load_all(example.path.read_text("utf-8"))
+    path = folder / "fixed.yaml"
+    path.write_text(yaml.safe_dump_all([*others, jsonpatch.apply_patch(last, list(example.fix))]), "utf-8")
+    return path
+
+
+def _fixed_nodes(example: Example, folder: Path) -> Path | None:
+    """Write the nodes with their fix; None if they are as they were."""
+    if example.nodes_path is None:
+        return None
+    nodes = yaml.safe_load(example.nodes_path.read_text("utf-8"))
+    path = folder / "nodes.yaml"
+    path.write_text(yaml.safe_dump(jsonpatch.apply_patch(nodes, list(example.nodes_fix))), "utf-8")
+    return path
 
 
 def test_every_denial_and_warning_has_a_fix_that_is_tried() -> None:
-    """Except where it is another node, model or setting of a driver, and for mistakes in rules."""
-    without = {
-        name for name, each in EXAMPLES.items() if each.answer in ("denied", "warned") and not each.fix
-    }
-
-    assert without <= {
-        *("new-gpu-old-driver", "mps-old-driver", "vllm-awq", "rule-with-mistakes", "claim-config"),
-    }
+    """Of the manifest or of the nodes."""
+    assert [] == [
+        name
+        for name, each in EXAMPLES.items()
+        if each.answer in ("denied", "warned") and not each.fix and not each.nodes_fix
+    ]

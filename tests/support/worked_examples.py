@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
+from unittest.mock import patch
 
 import yaml
 from click.testing import Result
 
+from rules.cuda.versions import CudaVersion
 from rules.text.i18n import Language
 from tests.support.command import gpugate
+from tests.support.nvml import library
 from tests.support.paths import ROOT
+from webhook.agent.cuda_view import CudaView
 
 FOLDER: Final = Path("docs/worked-examples")
 PAGES: Final = {
@@ -28,7 +33,7 @@ _ABOUT: Final = {
 Manifests as users write them, each with what its author wants and with gpugate's answer. Run the commands at
 the top of the source tree. The files are in [worked-examples](worked-examples), nodes in `{FOLDER}/nodes`.
 `pytest tests/project/test_worked_examples.py --update-golden` writes the answers; the test also does what an
-answer says to do, and previews the result.
+answer says to do, and runs the command again.
 """,
     Language("zh"): f"""{_NOTE}# 示例与回答
 
@@ -36,9 +41,15 @@ answer says to do, and previews the result.
 
 用户编写的清单，每个都附有作者的目的和 gpugate 的回答。请在源代码的顶层目录中运行命令。文件位于
 [worked-examples](../worked-examples)，节点位于 `{FOLDER}/nodes`。回答由
-`pytest tests/project/test_worked_examples.py --update-golden` 写入；该测试还会按回答修改清单，并预览结果。
+`pytest tests/project/test_worked_examples.py --update-golden` 写入；该测试还会按回答修改清单，
+并再次运行命令。
 """,
 }
+_TABLE: Final = {
+    Language.EN: "|  | subject | examples |\n|---|---|---|",
+    Language("zh"): "|  | 主题 | 示例 |\n|---|---|---|",
+}
+_NODE_CHECK: Final = "gpugate node check"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,42 +61,94 @@ class Example:
     answer: str
     title: dict[str, str]
     wants: dict[str, str]
+    subject: int = 0
     nodes: str = ""
     rules: tuple[str, ...] = ()
     command: str = "gpugate preview"
     says: tuple[str, ...] = ()
     fix: tuple[dict[str, Any], ...] = ()
+    nodes_fix: tuple[dict[str, Any], ...] = ()
+    left: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """The name of its tests: of the file, after the number of its subject, if it has one."""
+        return f"subject-{self.subject}-" * bool(self.subject) + Path(self.file).stem
 
     @property
     def path(self) -> Path:
         """The manifest."""
         return FOLDER / self.file
 
-    def words(self, path: Path | None = None) -> list[str]:
-        """Return the command for the manifest, or for another one in its place."""
+    @property
+    def nodes_path(self) -> Path | None:
+        """The file of nodes, if it has one."""
+        return FOLDER / "nodes" / self.nodes if self.nodes else None
+
+    def words(self, path: Path | None = None, nodes: Path | None = None) -> list[str]:
+        """Return the command; path, nodes: other files in the place of its own."""
+        if self.command == _NODE_CHECK:
+            return self.command.split()
         words = [*self.command.split(), str(path or self.path)]
         for rule in self.rules:
             words += ["--rules", rule if rule == "builtin" else str(FOLDER / rule)]
-        return [*words, "--nodes", str(FOLDER / "nodes" / self.nodes)] if self.nodes else words
+        return [*words, "--nodes", str(nodes or self.nodes_path)] if self.nodes else words
 
-    def run(self, language: Language = Language.EN, path: Path | None = None) -> Result:
+    def run(
+        self, language: Language = Language.EN, path: Path | None = None, nodes: Path | None = None
+    ) -> Result:
         """Run the command at the top of the tree."""
-        return gpugate(*self.words(path)[1:], "--lang", language)
+        words = [*self.words(path, nodes)[1:], "--lang", language]
+        if self.command != _NODE_CHECK:
+            return gpugate(*words)
+        machine = yaml.safe_load((path or self.path).read_text("utf-8"))
+        cuda = CudaVersion(*divmod(machine["cuda"] // 10, 100))
+        view = CudaView(machine["libcuda"], "cuInit", cuda, len(machine["gpus"]))
+        with (
+            library(machine),
+            patch("webhook.cli.commands.node.kernel_module", lambda: machine["driver"]),
+            patch("webhook.cli.commands.node.see_cuda", lambda: view),
+        ):
+            return gpugate(*words, env={"GPUGATE_HOST_ROOT": "/dev/null", "KUBECONFIG": "/dev/null"})
 
 
 def examples() -> list[Example]:
     """Return the entries of the index."""
-    sections = yaml.safe_load((ROOT / FOLDER / "index.yaml").read_text("utf-8"))
     return [
         Example(section=section["section"], **{name: _frozen(value) for name, value in entry.items()})
-        for section in sections
+        for section in _index()["sections"]
         for entry in section["examples"]
     ]
 
 
+def subjects() -> list[dict[str, str]]:
+    """Return what the examples are about, in both languages; the first one has number 1."""
+    found: list[dict[str, str]] = _index()["subjects"]
+    return found
+
+
+def _index() -> dict[str, Any]:
+    index: dict[str, Any] = yaml.safe_load((ROOT / FOLDER / "index.yaml").read_text("utf-8"))
+    return index
+
+
 def page(language: Language) -> str:
     """Return the page in a language."""
-    return "\n".join([_ABOUT[language], *_parts(language)])
+    return "\n".join([_ABOUT[language], *_rows(language), "", *_parts(language)])
+
+
+def _rows(language: Language) -> Iterator[str]:
+    """Yield the lines of the table of subjects."""
+    yield _TABLE[language]
+    for number, subject in enumerate(subjects(), 1):
+        titles = [each.title[language] for each in examples() if each.subject == number]
+        links = [f"[{title}](#{_anchor(title)})" for title in titles]
+        yield f"| {number} | {subject[language]} | {' · '.join(links)} |"
+
+
+def _anchor(heading: str) -> str:
+    """Return the anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def _parts(language: Language) -> Iterator[str]:
