@@ -718,18 +718,20 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
         ComputeRequirement(
             need.compute,
             certain=need.certain,
-            origin=Message(
-                "`{written}` of {framework} needs compute capability {compute} or higher",
-                written=need.written,
-                framework=need.framework,
-                compute=need.compute,
-            ),
+            origin=_origin_of_flag(need, need.compute),
             by_pod=True,
             remedy=need.remedy,
         )
         for need in needs
         if need.compute is not None
     ]
+
+
+def _origin_of_flag(need: FlagRequirement, compute: ComputeCapability) -> Message:
+    values = {"written": need.written, "framework": need.framework, "compute": compute}
+    if need.certain:
+        return Message("`{written}` of {framework} needs compute capability {compute} or higher", **values)
+    return Message("`{written}` of {framework} may need compute capability {compute} or higher", **values)
 
 
 def _built_for(facts: Facts, image: ImageFacts, toolkit: CudaRequirement | None) -> BuiltFor | None:

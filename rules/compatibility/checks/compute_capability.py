@@ -50,12 +50,20 @@ class ComputeCapabilityCheck(Check):
         for need in requirements.compute:
             if gpu < need.minimum:
                 denied |= need.certain
-                below = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.minimum)
                 # A framework checks its own flags before CUDA does.
                 code = 0 if need.by_pod else _NO_KERNEL_IMAGE
-                yield CheckResult(unmet(certain=need.certain), below, _way_out(need), code, need.origin)
+                reason = below(gpu, need.minimum, _NO_TEXT if need.certain else need.origin)
+                level = unmet(certain=need.certain)
+                yield CheckResult(level, reason, _way_out(need), code, need.origin)
         if not denied:
             yield from _missing_code(requirements, gpu)
+
+
+def below(gpu: ComputeCapability, minimum: MajorMinor, origin: Message = _NO_TEXT) -> Message:
+    """Return the reason for a GPU that is too old. origin: of the requirement, which a warning names here."""
+    if origin:
+        return Message("{origin}; the GPU has {gpu}", origin=origin, gpu=gpu)
+    return Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=minimum)
 
 
 def newer_gpu(minimum: MajorMinor) -> Message:

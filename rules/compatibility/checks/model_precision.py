@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from rules.compatibility.checks.base import Check
-from rules.compatibility.checks.compute_capability import newer_gpu
+from rules.compatibility.checks.compute_capability import below, newer_gpu
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.served_model import ModelPrecision
 from rules.cuda.versions import ComputeCapability
@@ -14,6 +14,8 @@ from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
+
+_NO_TEXT: Final = Message()
 
 
 class ModelPrecisionCheck(Check):
@@ -45,11 +47,12 @@ class ModelPrecisionCheck(Check):
         gpu = ComputeCapability(*capability)
         for need in _needs(requirements):
             if need.since is not None and gpu < need.since:
-                reason = Message("compute capability {gpu}, below {minimum}", gpu=gpu, minimum=need.since)
                 remedy = newer = newer_gpu(need.since)
                 if need.remedy:
                     remedy = Message("{way_out}, or {newer}", way_out=need.remedy, newer=newer)
                 level = capped(policy.checks.model, certain=need.certain)
+                denies = level is Level.INCOMPATIBLE
+                reason = below(gpu, need.since, _NO_TEXT if denies else need.reason)
                 yield CheckResult(level, reason, remedy, origin=need.reason)
 
 

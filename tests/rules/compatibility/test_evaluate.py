@@ -182,6 +182,16 @@ def test_each_way_out_of_a_flag_is_a_sentence_of_its_own() -> None:
     ) in decision.denial.en
 
 
+def test_a_warning_of_an_old_gpu_names_the_flag() -> None:
+    """It is uncertain what the flag needs, so the pod is admitted."""
+    document = gpu_pod("vllm/vllm-openai:v0.9.0", "--kv-cache-dtype=fp8")
+    (warning,) = warning_texts(decided(nodes(1, "t4", gfd("13.0", T4)), document))
+
+    assert (
+        "`--kv-cache-dtype=fp8` of vLLM 0.9.0 may need compute capability 8.0 or higher; the GPU has 7.5"
+    ) in warning
+
+
 # Missing and invalid labels
 
 UNKNOWN_CUDA = "compatibility unknown: no label provides the driver's CUDA version"

@@ -77,13 +77,13 @@ MISSING_CODE = "the image holds no code for compute capability 7.5"
         ((minimum("8.0"),), ["compute capability 7.5, below 8.0"]),
         (
             (minimum("8.0"), minimum("8.6", certain=False)),
-            ["compute capability 7.5, below 8.0", "compute capability 7.5, below 8.6"],
+            ["compute capability 7.5, below 8.0", "a test; the GPU has 7.5"],
         ),
         (
             (minimum("8.6", certain=False), minimum("8.0")),
-            ["compute capability 7.5, below 8.6", "compute capability 7.5, below 8.0"],
+            ["a test; the GPU has 7.5", "compute capability 7.5, below 8.0"],
         ),
-        ((minimum("8.0", certain=False),), ["compute capability 7.5, below 8.0", MISSING_CODE]),
+        ((minimum("8.0", certain=False),), ["a test; the GPU has 7.5", MISSING_CODE]),
         ((minimum("7.0"),), [MISSING_CODE]),
     ],
 )

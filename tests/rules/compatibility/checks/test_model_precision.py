@@ -41,6 +41,13 @@ def test_bfloat16_of_the_config_is_an_error_on_a_gpu_without_it_and_the_fix_is_a
     ) == result.origin.en
 
 
+def test_a_warning_names_the_data_type_that_the_gpu_lacks() -> None:
+    """It does not say what it is that needs a newer GPU elsewhere, as a denial does."""
+    (result,) = check(V100, OLD_VLLM, QWEN, level=Level.UNSTABLE)
+
+    assert (Level.UNSTABLE, f"{result.origin.en}; the GPU has 7.0") == (result.level, result.reason.en)
+
+
 @pytest.mark.parametrize(
     ("node", "image", "args", "level"),
     [
