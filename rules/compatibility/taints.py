@@ -265,8 +265,10 @@ def _without_offer(  # noqa: PLR0913 - the first two are what it depends on
     similar: str,
 ) -> Finding:
     """Return the notice that no node offers any of a container's resources."""
-    whole = next((gpu.shares for _, gpu in gpu_resources(names[:COMPARED]).resources if gpu.shares), "")
-    if whole:
+    requested = [gpu for _, gpu in gpu_resources(names[:COMPARED]).resources]
+    whole = next((gpu.shares for gpu in requested if gpu.shares), "")
+    # Some installations count the devices by another resource.
+    if whole and not any(gpu.units for gpu in requested):
         return writer.no_candidates(rule, container, ONLY_SHARES, names, whole=whole)
     if similar:
         return writer.no_candidates(rule, container, SIMILAR_OFFERED, names, similar=similar)

@@ -463,6 +463,16 @@ def test_a_share_that_only_a_scheduler_knows_is_told_the_resource_that_nodes_off
     assert "the driver has CUDA 12.4, another major version than the container's 11.7" in warning
 
 
+def test_shares_beside_another_resource_that_counts_the_gpus_are_not_told_to_add_one() -> None:
+    """Some installations of HAMi count by nvidia.com/gpualloc, which excludes nvidia.com/gpu."""
+    cluster = nodes(1, "whole", gfd("12.4", T4), **{GPU: "8"})
+    limits = {"nvidia.com/gpualloc": "1", "nvidia.com/gpumem": "3000"}
+    (warning,) = warning_texts(decided(cluster, gpu_pod(PYTORCH_11_7, limits=limits)))
+
+    assert "no node offers nvidia.com/gpualloc, nvidia.com/gpumem" in warning
+    assert "add nvidia.com/gpu: 1" not in warning
+
+
 def test_nodes_of_files_are_named_where_none_of_them_offers_a_resource() -> None:
     """The file may not have all nodes; the names are the last guess."""
     files = inventory(nodes(3, "gpu", gfd("12.4"))).from_files("nodes.yaml")
