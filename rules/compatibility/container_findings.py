@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from rules.compatibility.checks import check_on_any_node
-from rules.compatibility.checks.gpu_memory import too_much_memory
+from rules.compatibility.checks.gpu_memory import too_much_memory, too_much_together
 from rules.compatibility.checks.shared_gpu_count import may_share_one, too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
 from rules.compatibility.pod_demand import (
@@ -18,16 +19,19 @@ from rules.compatibility.pod_demand import (
 )
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
-from rules.cuda.gpu_memory import requested_memory
+from rules.cuda.gpu_memory import MIB, RequestedMemory, requested_memory
 from rules.cuda.requirements import shared_resources
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
+from rules.nodes.gpu_resources import requested_gpus
 from rules.nodes.node_selector import candidates
 from rules.text.i18n import Line
 from rules.text.paths import Path
 
+# GPUs of one node at most.
+_MOST_GPUS: Final = 16
 _STRICTEST_FIRST: Final = [*Action]
 
 
@@ -117,29 +121,80 @@ def excess_findings(
 
 
 def memory_findings(
-    containers: Mapping[RuleRequirement, Sequence[Container]], evaluator: NodeEvaluator
+    pod: Pod,
+    containers: Mapping[RuleRequirement, Sequence[Container]],
+    evaluator: NodeEvaluator,
+    excessive: Collection[str],
 ) -> Iterator[tuple[Container, CompatibilityRule, CheckResult]]:
     """Yield for each container that its share has more memory than any GPU of the nodes.
 
-    Of a resource that no node counts: only the scheduler that shares the GPUs does. Nothing if the memory of
-    a GPU is unknown, or if nodes may be added.
+    If none has, also that the containers of the pod together request more than all GPUs of any node have, of
+    a resource that no node counts: only the scheduler that shares the GPUs does. Nothing if the memory of a
+    GPU is unknown, or if nodes may be added. excessive: resources of which no node has enough.
     """
     if evaluator.prospects or evaluator.undeclared:
         return
+    shares: defaultdict[tuple[CompatibilityRule, str], list[tuple[Container, RequestedMemory, int]]]
+    shares = defaultdict(list)
+    described = pod.labels, pod.annotations
     for required, users in containers.items():
         for container in users:
-            if not (uncounted := evaluator.uncounted(container.names)):
+            share = requested_memory(container)
+            if share is None or not share.unit or share.resource in excessive:
+                continue
+            if any(name in names for name in share.several for names in (container.names, *described)):
                 continue
             names = requested_resources(container)
-            nodes = evaluator.offering(names) | evaluator.returning(names)
-            share = requested_memory(container) if nodes else None
-            if share is None or not share.unit or share.resource not in uncounted:
-                continue
-            classes = evaluator.inventory.classes(nodes, required.rule.sharing.labels)
-            memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
-            if result := too_much_memory(required.rule.sharing, share, memory):
-                path = container.resource_path("limits", share.resource)
-                yield container, required.rule, replace(result, path=path)
+            if nodes := evaluator.offering(names) | evaluator.returning(names):
+                shares[required.rule, share.resource].append((container, share, nodes))
+    for (rule, resource), requests in shares.items():
+        single = [(*request, _too_much(rule, request, evaluator)) for request in requests]
+        for container, _, _, result in single:
+            if result:
+                yield container, rule, _at(container, resource, result)
+        is_counted = not evaluator.uncounted((resource,))
+        if not is_counted and not any(result for *_, result in single):
+            together = [request for request in requests if request[0].kind is not ContainerKind.INIT]
+            if result := _too_much_together(rule, together, evaluator):
+                yield together[0][0], rule, _at(together[0][0], resource, result)
+
+
+def _too_much(
+    rule: CompatibilityRule, request: tuple[Container, RequestedMemory, int], evaluator: NodeEvaluator
+) -> CheckResult | None:
+    """Return that a share has more memory than any GPU. request: with the nodes that may have it."""
+    _, share, nodes = request
+    classes = evaluator.inventory.classes(nodes, rule.sharing.labels)
+    memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
+    offered = evaluator.inventory.largest_amount(share.resource) * share.unit // MIB
+    if offered > _MOST_GPUS * max([mib or 0 for mib in memory], default=0):
+        return None  # a setting of the cluster makes the unit smaller
+    return too_much_memory(rule.sharing, share, memory)
+
+
+def _too_much_together(
+    rule: CompatibilityRule, requests: list[tuple[Container, RequestedMemory, int]], evaluator: NodeEvaluator
+) -> CheckResult | None:
+    """Return that containers together request more memory than all GPUs of any node have."""
+    if len(requests) < 2:
+        return None
+    nodes, total = evaluator.inventory.everything, 0
+    for container, share, having in requests:
+        gpus = requested_gpus(container)
+        total += share.mib * (gpus.devices if gpus else 1)
+        nodes &= having
+    most = 0
+    for node_class in evaluator.inventory.classes(nodes, rule.sharing.labels):
+        memory = node_class.capabilities.gpu_memory_mib
+        count = evaluator.inventory.most_gpus(node_class.members)
+        if memory is None or not count:
+            return None
+        most = max(most, memory * count)
+    return too_much_together(rule.sharing, requests[0][1], total, most) if most else None
+
+
+def _at(container: Container, resource: str, result: CheckResult) -> CheckResult:
+    return replace(result, path=container.resource_path("limits", resource))
 
 
 def shared_gpu_findings(

@@ -109,7 +109,7 @@ def evaluate(
         amounts = counted_amounts(pod, containers, [name for _, names in requests for name in names])
         if excess := evaluator.excess(amounts):
             results += excess_findings(excess, pod, containers, evaluator)
-        results += memory_findings(containers, evaluator)
+        results += memory_findings(pod, containers, evaluator, [request.resource for request in excess])
         results += shared_gpu_findings(pod, containers, evaluator)
         if excess or not selects_nodes(containers):
             amounts = ()

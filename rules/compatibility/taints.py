@@ -22,7 +22,6 @@ from rules.compatibility.report import (
 )
 from rules.compatibility.result import NodeSetResult, UntoleratedTaints
 from rules.cuda.mig_profiles import gpu_of, profile_of
-from rules.kube.names import parse_int64
 from rules.kube.tolerations import Taint, tolerates
 from rules.model.check_result import Level
 from rules.model.finding import Basis, Finding
@@ -31,7 +30,6 @@ from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.inventory import Inventory, NodeClass
 from rules.nodes.label_families import (
     TOLERATIONS_RULE,
-    gpu_count_label,
     gpu_resource_domains,
     gpu_tolerations,
 )
@@ -234,14 +232,9 @@ def _too_many_devices(
         gpu = gpu_of(node_class.capabilities.product or "")
         if gpu is None or not (of_one := gpu.profiles.get(profile)):
             continue
-        counted = 0
-        for value, nodes in inventory.labels.values(gpu_count_label()):
-            if members := nodes & node_class.members:
-                counted |= members
-                gpus = parse_int64(str(value)) or 0
-                largest = max(largest, (gpus * of_one, of_one, gpu.name))
-        if counted != node_class.members:
+        if (gpus := inventory.most_gpus(node_class.members)) is None:
             return None
+        largest = max(largest, (gpus * of_one, of_one, gpu.name))
     most, of_one, gpu_name = largest
     if amount <= most:
         return None

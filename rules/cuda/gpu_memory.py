@@ -45,6 +45,8 @@ class RequestedMemory(NamedTuple):
     mib: int  # the maximum on one GPU
     unit: int  # bytes of one unit of the resource; 0 if its name contains the amount
     certain: bool  # the unit cannot be configured
+    # Resources of a container, and labels and annotations of a pod, with which the amount is of several GPUs.
+    several: tuple[str, ...] = ()
 
     def amount_for(self, mib: int) -> str:
         """Return the amount of the resource that is at least this memory."""
@@ -62,6 +64,7 @@ class _Row(NamedTuple):
     gib: int  # from the name of a MIG profile, instead of the unit
     unless: tuple[tuple[str, int], ...]  # other resources that decide instead, from this amount on
     configurable: bool
+    several: tuple[str, ...]
 
 
 def requested_memory(container: Container) -> RequestedMemory | None:
@@ -77,7 +80,7 @@ def requested_memory(container: Container) -> RequestedMemory | None:
         if row.gib:
             return RequestedMemory(name, row.gib * _MIB_PER_GIB + ROUNDING_MIB, 0, certain=True)
         most = ceil(amount * row.unit / MIB)
-        return RequestedMemory(name, most, row.unit, certain=not row.configurable)
+        return RequestedMemory(name, most, row.unit, certain=not row.configurable, several=row.several)
     return None
 
 
@@ -103,6 +106,7 @@ def _row(name: str) -> _Row | None:
         gib=int(profile[1]) if profile else 0,
         unless=tuple(row.get("unless", {}).items()),
         configurable=row.get("configurable", False),
+        several=tuple(row.get("several", ())),
     )
 
 

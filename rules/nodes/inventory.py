@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from rules.cuda.tables import BUILT_IN, Facts
+from rules.kube.names import parse_int64
 from rules.kube.tolerations import Taint, tolerates
 from rules.nodes.cloud_labels import cloud_capabilities, driver_labels, kind_labels
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME
@@ -22,7 +23,13 @@ from rules.nodes.gpu_operator import (
     managed_label,
     runtime_on,
 )
-from rules.nodes.label_families import LabelFamily, LabelNames, autoscaler_labels, pool_labels
+from rules.nodes.label_families import (
+    LabelFamily,
+    LabelNames,
+    autoscaler_labels,
+    gpu_count_label,
+    pool_labels,
+)
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
@@ -235,6 +242,14 @@ class Inventory:
     def largest_amount(self, resource: str) -> int:
         """Return the largest amount of a resource on a node, now or after recovery; 0 if unknown."""
         return max(self.labels.largest(_AMOUNT + resource), self.labels.largest(_LATER + resource))
+
+    def most_gpus(self, nodes: int) -> int | None:
+        """Return how many GPUs one of these nodes has at most, by its label; None if one lacks the label."""
+        most, counted = 0, 0
+        for value, members in self.labels.values(gpu_count_label()):
+            if members & nodes:
+                most, counted = max(most, parse_int64(str(value)) or 0), counted | members
+        return most if nodes & ~counted == 0 else None
 
     @property
     def ready(self) -> int:

@@ -44,6 +44,26 @@ def too_much_memory(
     return CheckResult(level, reason, remedy)
 
 
+def too_much_together(
+    policy: SharingPolicy, share: RequestedMemory, total: int, most: int
+) -> CheckResult | None:
+    """Return the result that containers request more memory together than the GPUs of a node have.
+
+    share: of the first of them. total, most: in MiB. Never certain, as in `too_much_memory`.
+    """
+    level = capped(policy.checks.gpu_memory, certain=False)
+    if level is Level.COMPATIBLE or total <= most:
+        return None
+    reason = Message(
+        "the containers of the pod request {total} of GPU memory with {resource}, and all GPUs of a node "
+        "have at most {most}",
+        resource=share.resource,
+        total=shown(total),
+        most=shown(most),
+    )
+    return CheckResult(level, reason, Message("request less, unless GPU memory is oversubscribed"))
+
+
 class GpuMemoryCheck(Check):
     """The memory of one GPU, or of the share of it, against the declared minimum."""
 

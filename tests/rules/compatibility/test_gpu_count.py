@@ -180,6 +180,61 @@ def test_a_share_of_more_memory_than_any_gpu_has_is_warned_about() -> None:
         assert (True, ()) == hami(amount, *nodes)
 
 
+GPU_MEM = "aliyun.com/gpu-mem"
+
+
+@pytest.mark.parametrize(
+    ("resource", "offered", "amount", "labels", "warned"),
+    [
+        (GPU_MEM, "30", "20", {}, True),
+        (GPU_MEM, "30", "15", {}, False),
+        (GPU_MEM, "30", "20", {"aliyun.com/gpu-count": "2"}, False),  # of two cards
+        (GPU_MEM, "30720", "8192", {}, False),  # in MiB, by a setting of the plugin
+        (VCUDA_MEMORY, "120", "100", {}, True),
+    ],
+)
+def test_mission_1_a_share_that_nodes_count_is_of_one_gpu(
+    resource: str, offered: str, amount: str, labels: dict[str, str], warned: bool
+) -> None:
+    """The node has as much, but on two cards."""
+    document = asking({resource: amount})
+    document["metadata"]["labels"] = labels
+    decision = decided([node("t4", gfd("12.4", T4), **{resource: offered})], document)
+    warnings = [text for text in warning_texts(decision) if "and no GPU has more than" in text]
+
+    assert decision.allowed
+    assert warned is bool(warnings)
+
+
+@pytest.mark.parametrize(
+    ("amounts", "count", "kind", "warned"),
+    [
+        (["15000", "15000", "15000"], "2", "containers", True),
+        (["15000", "15000", "15000"], "4", "containers", False),
+        (["15000", "15000", "15000"], None, "containers", False),  # the number of cards is unknown
+        (["15000", "15000", "15000"], "2", "initContainers", False),  # one after the other
+        (["10000", "10000", "10000"], "2", "containers", False),
+        (["20000", "20000"], "1", "containers", False),  # each is warned about by itself
+    ],
+)
+def test_mission_21_the_shares_of_a_pod_are_compared_with_all_gpus_of_a_node(
+    amounts: list[str], count: str | None, kind: str, warned: bool
+) -> None:
+    """HAMi's scheduler may place them on several cards; its settings may scale the memory: not certain."""
+    requests = [{GPU: "1", "nvidia.com/gpumem": amount} for amount in amounts]
+    containers = [container(limits, limits) | {"name": f"c{at}"} for at, limits in enumerate(requests)]
+    document = pod(containers[0])
+    document["spec"][kind] = [*document["spec"].get(kind, ()), *containers[1:]]
+    labels = gfd("12.4", T4) | ({"nvidia.com/gpu.count": count} if count else {})
+    decision = decided([node("t4", labels, **{GPU: "20"})], document)
+    expected = (
+        "request 45000Mi of GPU memory with nvidia.com/gpumem, and all GPUs of a node have at most 32Gi"
+    )
+
+    assert decision.allowed
+    assert warned is any(expected in text for text in warning_texts(decision))
+
+
 def test_a_share_is_not_compared_where_nodes_may_be_added() -> None:
     """Theirs may be larger."""
     document = asking({GPU: "1", "nvidia.com/gpumem": "200000"})
