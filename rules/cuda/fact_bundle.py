@@ -1,9 +1,10 @@
 """Bundle of facts: the tables of `facts/` as one JSON file.
 
-    {"schema": 1, "date": "2026-11-25", "tables": {"drivers": {…}, …}}
+    {"schema": 2, "date": "2026-11-25", "tables": {"drivers": {…}, …}}
 
 A bundle is checked as a whole before it is used; an error names its place. A table must have the form of the
-built-in table: a key that all rows of a list have is required, and a key that no row has is unknown.
+built-in table: a key that all rows of a list have is required, and a key that no row has is unknown. Tables
+and sections that a bundle lacks are the built-in ones, so that a bundle of an older schema is read.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
 from rules.text.regex import most_steps
 
-# It goes up when an older gpugate cannot read a bundle: with a new table, or a new key of rows.
-SCHEMA: Final = 1
+# It goes up with each new table, section or key of rows, which an older gpugate refuses: without the key, a
+# row could deny what it does not deny with it. A key keeps its meaning, and a new key of rows is optional.
+SCHEMA: Final = 2
 # Bytes of a bundle, unpacked: who may write a rule can make a gate read so many, in half a second. The tables
 # of this release are 0.28 MB.
 MAX_BYTES: Final = 2 * 2**20
@@ -41,7 +43,7 @@ class FactBundleError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class FactBundle:
-    """A release of all tables; a table that is not in the file is the built-in one."""
+    """A release of all tables; a table or section that is not in the file is the built-in one."""
 
     date: str  # YYYY-MM-DD
     tables: Mapping[str, Any]  # by name
@@ -60,7 +62,7 @@ def write_bundle(bundle: FactBundle) -> str:
 def read_bundle(data: bytes, built_in: Mapping[str, Any]) -> FactBundle:
     """Return the bundle of a file. built_in: the tables of this release. Raises FactBundleError."""
     document = _json(data)
-    if (schema := document.get("schema")) != SCHEMA:
+    if (schema := document.get("schema")) not in range(1, SCHEMA + 1):
         raise FactBundleError("schema", _other_schema(schema))
     for key in document:
         if key not in ("schema", "date", "tables"):
@@ -83,8 +85,12 @@ def checked_bundle(date: Any, tables: Any, built_in: Mapping[str, Any]) -> FactB
             )
         for path, text in _shape_of(name, built_in[name]).errors(table, ("tables", name)):
             raise FactBundleError(field_path(path), text)
-    bundle = FactBundle(date, {**built_in, **tables})
-    for path, text in contradictions(bundle.tables):
+    filled = {
+        name: {**built_in[name], **table} if isinstance(table, dict) else table
+        for name, table in tables.items()
+    }
+    bundle = FactBundle(date, {**built_in, **filled})
+    for path, text in contradictions(bundle.tables, built_in):
         raise FactBundleError(field_path(path), text)
     return bundle
 
@@ -138,7 +144,7 @@ def _other_schema(schema: object) -> Message:
             schema=schema,
             known=SCHEMA,
         )
-    return Message("expected {known}, the schema that this gpugate reads", known=SCHEMA)
+    return Message("expected a number from 1 to {known}, the schemas that this gpugate reads", known=SCHEMA)
 
 
 def _unknown_key(key: str, known: tuple[str, ...]) -> Message:
@@ -155,7 +161,7 @@ class _Shape:
     objects: int = 0  # objects at this place
     members: dict[str, _Shape] = field(default_factory=dict)
     counts: dict[str, int] = field(default_factory=dict)  # objects that have a member
-    sections: bool = False  # all members are required
+    sections: bool = False  # no other members are known
     item: _Shape | None = None
 
     def add(self, value: Any) -> None:
@@ -185,12 +191,12 @@ class _Shape:
 
     def _errors_in(self, members: Mapping[str, Any], path: Path) -> Iterator[tuple[Path, Message]]:
         for name, count in self.counts.items():
-            if name not in members and count == self.objects and (self.row or self.sections):
+            if name not in members and count == self.objects and self.row:
                 yield path, Message("required key {key!r} is missing", key=name)
         for name, child in members.items():
             if name in self.members:
                 yield from self.members[name].errors(child, (*path, name))
-            elif self.row:
+            elif self.row or self.sections:
                 yield path, _unknown_key(name, tuple(sorted(self.members)))
 
 
@@ -253,13 +259,16 @@ _MAX_STEPS: Final = 250_000_000
 _MAX_PATTERNS: Final = 64 * 2**10
 
 
-def contradictions(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
-    """Yield errors of rows: in sources, statuses, versions, patterns and the order of driver branches."""
+def contradictions(tables: Mapping[str, Any], built_in: Mapping[str, Any]) -> Iterator[tuple[Path, Message]]:
+    """Yield errors of rows: in sources, statuses, versions, patterns and the order of driver branches.
+
+    built_in: its driver branches may be named, too, since sections of it fill up those of a bundle.
+    """
     for path, row in _rows(tables, ("tables",)):
         yield from _errors_of_row(path, row, tables["sources"])
     yield from _errors_of_patterns(tables)
     branches = tables["drivers"]["branches"]
-    numbers = {row["branch"] for row in branches}
+    numbers = {row["branch"] for row in (*branches, *built_in["drivers"]["branches"])}
     place: Path = ("tables", "drivers")
     for index, (row, later) in enumerate(pairwise(branches)):
         versions = CudaVersion.parse(row["cuda"]), CudaVersion.parse(later["cuda"])

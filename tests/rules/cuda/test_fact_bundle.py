@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Container
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from rules.cuda.fact_bundle import (
     SCHEMA,
@@ -49,7 +51,7 @@ def test_a_bundle_is_read_with_the_values_that_were_written() -> None:
 def test_a_table_is_a_line_in_the_order_of_names() -> None:
     lines = write_bundle(FactBundle(DATE, {"b": [], "a": {"x": "é"}})).splitlines()
 
-    assert ['{"schema": 1, "date": "2026-11-25", "tables": {', '"a": {"x": "é"},', '"b": []', "}}"] == lines
+    assert ['{"schema": 2, "date": "2026-11-25", "tables": {', '"a": {"x": "é"},', '"b": []', "}}"] == lines
 
 
 def test_a_table_that_a_bundle_does_not_have_is_the_built_in_one() -> None:
@@ -60,9 +62,63 @@ def test_a_table_that_a_bundle_does_not_have_is_the_built_in_one() -> None:
 
 
 def test_a_newer_schema_is_refused_in_one_line() -> None:
-    data = bundle(lambda document: document.update(schema=SCHEMA + 1, new=True))
+    data = bundle(lambda document: document.update(schema=3, new=True))
 
-    assert "schema: the facts have schema 2, and this gpugate reads schema 1; upgrade gpugate" == error(data)
+    assert "schema: the facts have schema 3, and this gpugate reads schema 2; upgrade gpugate" == error(data)
+
+
+SCHEMAS = {
+    schema: {(place, key) for place, keys in added.items() for key in keys.split()}
+    for schema, added in yaml.safe_load(
+        Path(__file__).with_name("fact_schemas.yaml").read_text("utf-8")
+    ).items()
+}
+
+
+def without(
+    value: Any, removed: Container[tuple[str, str]], seen: set[tuple[str, str]], place: str = ""
+) -> Any:
+    """Return tables without some keys; add to seen each key that an older gpugate could refuse."""
+    if isinstance(value, list):
+        return [row for item in value if (row := without(item, removed, seen, f"{place}[]")) != {}]
+    if not isinstance(value, dict):
+        return value
+    section = "." not in place and place not in ("", "sources")
+    known = section or place.endswith("[]")
+    if known:
+        seen.update((place, key) for key in value)
+    return {
+        key: without(member, removed, seen, f"{place}.{key if known else '*'}" if place else key)
+        for key, member in value.items()
+        if (place, key) not in removed
+    }
+
+
+def test_a_new_table_section_or_key_of_rows_has_a_new_schema() -> None:
+    seen: set[tuple[str, str]] = set()
+    without(TABLES, (), seen)
+
+    assert [*range(1, SCHEMA + 1)] == [*SCHEMAS]
+    assert set() == seen - set().union(*SCHEMAS.values())
+
+
+@pytest.mark.parametrize("schema", range(1, SCHEMA))
+def test_a_bundle_of_an_older_schema_has_the_built_in_sections_and_no_newer_keys(schema: int) -> None:
+    """The built-in ones name driver branches and sources that are newer than the bundle."""
+    newer = set().union(*(SCHEMAS[number] for number in SCHEMAS if number > schema))
+
+    def change(document: Any) -> None:
+        tables = without(document["tables"], newer, set())
+        tables["drivers"]["branches"] = [row for row in tables["drivers"]["branches"] if row["branch"] < 535]
+        tables["drivers"]["last_branches"] = tables["drivers"]["last_branches"][:2]
+        del tables["sources"][TABLES["drivers"]["first_branches"][-1]["source"]]
+        document.update(schema=schema, tables=tables)
+
+    tables = read_bundle(bundle(change), TABLES).tables
+    read_all(Facts(tables.__getitem__))
+
+    assert TABLES["drivers"]["first_branches"] == tables["drivers"]["first_branches"]
+    assert not any("listed" in row for row in tables["gpus"])
 
 
 def _tables(change: Callable[[Any], object]) -> Callable[[Any], object]:
@@ -78,7 +134,10 @@ def _tables(change: Callable[[Any], object]) -> Callable[[Any], object]:
         (b"\xff", f"not JSON: UnicodeDecodeError{WRITE}"),
         (b"[" * 100_000, f"not JSON: RecursionError{WRITE}"),
         (b'{"schema": 1, "schema": 2}', "duplicate key 'schema'"),
-        (b'{"date": "2026-11-25"}', "schema: expected 1, the schema that this gpugate reads"),
+        (
+            b'{"date": "2026-11-25"}',
+            "schema: expected a number from 1 to 2, the schemas that this gpugate reads",
+        ),
         (b'{"schema": 1}', "date: expected a date such as 2026-11-25"),
         (b'{"schema": 1, "date": "2026-11-25"}', "tables: expected an object"),
         (b'{"schema": 1, "Date": ""}', "unknown key 'Date'; known keys: schema, date, tables"),
@@ -110,8 +169,8 @@ def test_what_is_no_bundle_is_refused(data: bytes, expected: str) -> None:
             "tables.drivers.branches[0].cuda: expected a string, got a number",
         ),
         (
-            lambda tables: tables["drivers"].pop("forward"),
-            "tables.drivers: required key 'forward' is missing",
+            lambda tables: tables["drivers"].update(forwards=[]),
+            f"tables.drivers: unknown key 'forwards'; known keys: {', '.join(sorted(TABLES['drivers']))}",
         ),
         (
             lambda tables: tables["drivers"]["branches"][0].update(cuda="nine"),

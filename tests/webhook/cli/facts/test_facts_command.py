@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from rules.cuda.fact_bundle import SCHEMA
 from rules.cuda.tables import built_in_tables
 from tests.support.command import gpugate
 from tests.support.fact_builders import bundle as facts_bundle
@@ -41,7 +42,7 @@ def test_show_has_the_date_the_newest_versions_and_the_origin_of_each_table() ->
     toolkits = {row["cuda"] for row in (*tables["toolkits"], *tables["toolkit_wheels"])}
     origins = {table["table"]: (table["origin"], table["documents"]) for table in shown["tables"]}
 
-    assert (tables["lock"]["date"], 1) == (shown["date"], shown["schema"])
+    assert (tables["lock"]["date"], SCHEMA) == (shown["date"], shown["schema"])
     assert (tables["drivers"]["branches"][-1]["branch"], len(toolkits)) == (
         shown["driver"],
         shown["toolkits"],
