@@ -98,7 +98,7 @@ def _same_product(facts: Facts, one: str, other: str) -> bool:
     return one == other or (models[0] is not None and models[0] == models[1])
 
 
-def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message]]:
+def profile_warnings(profile: NodeProfile, facts: Facts) -> Iterator[tuple[Path, Code, Message]]:
     """Yield (path, code, message) for contradictions within a profile."""
     capabilities = profile.capabilities
     if capabilities.product is None and capabilities.cuda is None:
@@ -107,7 +107,7 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
             "set offers.product and offers.cuda"
         )
         yield ("offers",), Code.NOTHING_KNOWN, message
-    of_product = capability_of(capabilities.facts, capabilities.product) if capabilities.product else None
+    of_product = capability_of(facts, capabilities.product) if capabilities.product else None
     if of_product and capabilities.compute_capability and of_product != capabilities.compute_capability:
         stated = _dotted(capabilities.compute_capability)
         message = Message(
@@ -119,16 +119,16 @@ def profile_warnings(profile: NodeProfile) -> Iterator[tuple[Path, Code, Message
         )
         yield ("offers", "computeCapability"), Code.CONTRADICTION, message
     driver, cuda = driver_of(capabilities), capabilities.cuda
-    least = least_cuda(capabilities.facts, driver.branch) if driver else None
+    least = least_cuda(facts, driver.branch) if driver else None
     if driver is None or cuda is None or least is None or cuda == least.cuda:
         return
-    facts = {"driver": driver, "cuda": least.cuda, "stated": _dotted(cuda)}
+    values = {"driver": driver, "cuda": least.cuda, "stated": _dotted(cuda)}
     if least.by == driver.branch:
         text = Message('driver {driver} has CUDA {cuda}, not {stated}; write "{cuda}", or correct the driver')
-        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**facts)
+        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**values)
     elif cuda < least.cuda:
         text = Message("driver {driver} has at least CUDA {cuda}, not {stated}; correct the one or the other")
-        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**facts)
+        yield ("offers", "cuda"), Code.CONTRADICTION, text.having(**values)
 
 
 def contradicting_profiles(profiles: Iterable[NodeProfile]) -> Iterator[tuple[NodeProfile, Message]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.cel.expression import Expression, number
 from rules.cel.syntax_errors import ExpressionError
+from rules.cuda.tables import Facts
 from rules.kube.names import is_label_key, is_label_value, is_resource
 from rules.lint.profile_differences import profile_warnings
 from rules.model.match import Match, SelectorTerm
@@ -57,8 +58,8 @@ class LintWarning(NamedTuple):
     message: Message
 
 
-def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
-    """Yield the lint warnings of a rule that do not depend on other rules."""
+def rule_warnings(rule: Rule, facts: Facts) -> Iterator[LintWarning]:
+    """Yield the lint warnings of a rule that do not depend on other rules, except on the facts in force."""
     match rule:
         case ResourceRule():
             warnings = _resource(rule)
@@ -67,7 +68,7 @@ def rule_warnings(rule: Rule) -> Iterator[LintWarning]:
         case Exemption():
             warnings = _match(rule.match, ())
         case NodeProfile():
-            warnings = profile_warnings(rule)
+            warnings = profile_warnings(rule, facts)
         case _:
             return
     for path, code, message in warnings:

@@ -14,6 +14,7 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from rules.cuda.tables import BUILT_IN
 from rules.decision.exemptions import exempted
 from rules.lint.profile_differences import contradicting_profiles, differences_of_rules
 from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
@@ -121,9 +122,10 @@ def rule_set_warnings(
 
 def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[LintWarning]:
     """Yield the warnings of the checked rules, and possibly of others."""
+    facts = rules.facts or BUILT_IN
     for rule in rules:
         if rule.name in checked:
-            yield from rule_warnings(rule)
+            yield from rule_warnings(rule, facts)
     groups: dict[str, list[ResourceRule]] = defaultdict(list)
     for rule in rules.resources:
         if not rule.additional:

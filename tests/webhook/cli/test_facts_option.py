@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.support.command import gpugate
 from tests.support.fact_builders import bundle, facts_config_map, with_gpu
-from tests.support.node_builders import gpu_pod, node
+from tests.support.node_builders import gpu_pod, node, node_profile
 from tests.support.paths import ROOT
 
 
@@ -69,6 +70,36 @@ def test_a_bundle_that_is_wrong_is_refused_with_its_place(files: Path) -> None:
 
     assert (2, "") == (result.exit_code, result.stdout)
     assert f"error: {files}/facts.json: tables.gpus[0].compute: 'seven' is not a version\n" == result.stderr
+
+
+def test_lint_compares_a_profile_with_the_facts_of_the_option(files: Path) -> None:
+    (files / "profile.yaml").write_text(node_profile(product="NVIDIA-X1", computeCapability="9.0"))
+    lint = ["lint", files / "profile.yaml", "--fail-on", "warn"]
+    before, after = (gpugate(*lint, *options) for options in ((), ("--facts", files / "facts.json")))
+
+    assert (0, 3) == (before.exit_code, after.exit_code)
+    assert "NVIDIA-X1 has compute capability 11.0, not 9.0" in after.stdout
+
+
+def test_rule_tests_run_with_the_facts_of_the_option(files: Path) -> None:
+    def with_old_gpu(tables: dict[str, Any]) -> None:
+        with_gpu(tables)
+        tables["gpus"][-1]["compute"] = "5.0"
+
+    (files / "facts.json").write_text(bundle(with_old_gpu))
+    case = {
+        "name": "a GPU that only the bundle knows",
+        "nodes": [json.loads((files / "nodes.yaml").read_text())],
+        "pod": gpu_pod("vllm/vllm-openai:v0.6.3")["spec"],
+        "expect": {"allowed": False, "violations": [{"message": "compute capability 5.0"}]},
+    }
+    test = {"apiVersion": "gpugate.dev/v1", "kind": "RuleTest", "rules": ["shipped:."], "cases": [case]}
+    (files / "x.test.yaml").write_text(json.dumps(test))
+    run = ["test", files / "x.test.yaml"]
+
+    assert [1, 0] == [
+        gpugate(*run, *options).exit_code for options in ((), ("--facts", files / "facts.json"))
+    ]
 
 
 def test_a_folder_of_rules_may_have_the_facts_in_a_config_map(files: Path) -> None:

@@ -19,6 +19,7 @@ from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.options import (
     cluster_options,
+    facts_option,
     fail_on_option,
     language_option,
     namespace_option,
@@ -83,6 +84,7 @@ ABOUT: Final[dict[Code, str]] = {
     "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]"
 )
 @nodes_option
+@facts_option
 @namespace_option
 @cluster_options
 @quiet_option
@@ -110,7 +112,8 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session)
     compared = replace(session, cluster=NO_CLUSTER) if unnamed else session
     inventory = compared.inventory
     others = compared.read_rules(session.rule_paths).rules if paths or session.rule_paths else RuleSet()
-    loaded = lint(sources, time(), session.rules_namespace, inventory, others)
+    with_facts = session.with_facts(others)
+    loaded = lint(sources, time(), session.rules_namespace, inventory, with_facts)
     files = list(dict.fromkeys(name for name, _ in sources))
     report = _report(loaded, files, language)
     if output == "json":

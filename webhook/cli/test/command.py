@@ -10,6 +10,7 @@ from rules.text.glob import glob, is_glob
 from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_url, read_path, rule_folder
 from webhook.cli.inputs.options import (
+    facts_option,
     language_option,
     namespace_option,
     output_option,
@@ -37,6 +38,7 @@ FAILED = 1
 @click.option(
     "--update", is_flag=True, help="Update the expected patches of cases in which nothing else differs."
 )
+@facts_option
 @workloads_option
 @namespace_option
 @quiet_option
@@ -70,7 +72,12 @@ def command(paths: tuple[str, ...], output: str, pattern: str, update: bool, ses
         raise click.UsageError("--update cannot be used with stdin or a URL")
     language = session.language
     matches = glob(pattern if is_glob(pattern) else f"*{pattern}*").fullmatch
-    runner = Runner(session.rules_namespace, session.workloads, lambda name: matches(name) is not None)
+    runner = Runner(
+        session.rules_namespace,
+        session.workloads,
+        lambda name: matches(name) is not None,
+        session.with_facts,
+    )
     texts = {
         file: text for path in paths or [BUILT_IN] for file, text in read_path(rule_folder(path), tests=True)
     }

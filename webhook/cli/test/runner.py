@@ -20,6 +20,7 @@ from rules import (
     ObjectError,
     Policy,
     RuleError,
+    RuleSet,
     Snapshot,
     Workloads,
     compile_policy,
@@ -80,13 +81,20 @@ class Runner:
     """Runs test files; each set of rules is loaded once.
 
     namespace: of the rules. workloads: kinds that contain pods. select: returns whether to run a case, by
-    name.
+    name. with_facts: returns rules with the facts that replace theirs.
     """
 
-    def __init__(self, namespace: str, workloads: Workloads, select: Select) -> None:
+    def __init__(
+        self,
+        namespace: str,
+        workloads: Workloads,
+        select: Select,
+        with_facts: Callable[[RuleSet], RuleSet] = lambda rules: rules,
+    ) -> None:
         self._namespace = namespace
         self._workloads = workloads
         self._select = select
+        self._with_facts = with_facts
         self._loaded: dict[_Key, _Rules] = {}
 
     def run(self, file: str, text: str) -> FileResult:
@@ -127,7 +135,7 @@ class Runner:
         paths = tuple(resolve(document.file, name) for name in test.rules)
         key = _Key(paths, test.enable, test.disable, test.language)
         if key not in self._loaded:
-            self._loaded[key] = _load(key, self._namespace, self._workloads)
+            self._loaded[key] = _load(key, self._namespace, self._compiled)
         rules = self._loaded[key]
         new_errors = list(rules.loaded.errors)
         for at, path in enumerate(paths):
@@ -145,6 +153,9 @@ class Runner:
                     new_errors.append(RuleError(document.locate((field, at)), (field, at), message))
         errors += new_errors
         return None if new_errors else rules.policy
+
+    def _compiled(self, rules: RuleSet, language: Language) -> Policy:
+        return compile_policy(self._with_facts(rules), language, self._workloads)
 
 
 class _Key(NamedTuple):
@@ -166,7 +177,7 @@ class _Rules:
     policy: Policy
 
 
-def _load(key: _Key, namespace: str, workloads: Workloads) -> _Rules:
+def _load(key: _Key, namespace: str, compiled: Callable[[RuleSet, Language], Policy]) -> _Rules:
     texts: dict[str, str] = {}
     unread: dict[str, str] = {}
     for path in key.paths:
@@ -182,7 +193,7 @@ def _load(key: _Key, namespace: str, workloads: Workloads) -> _Rules:
         texts = {name: _with_states(name, text, states) for name, text in texts.items()}
     loaded = load_rules(texts.items(), namespace)
     names = frozenset(rule.name for rule in loaded.rules)
-    return _Rules(loaded, unread, names, compile_policy(loaded.rules, key.language, workloads))
+    return _Rules(loaded, unread, names, compiled(loaded.rules, key.language))
 
 
 def _with_states(file: str, text: str, states: Iterable[tuple[re.Pattern[str], str]]) -> str:

@@ -1,4 +1,4 @@
-"""Known rules: compatibility rules and image catalogues of a cluster, and the resolver's own ConfigMaps."""
+"""Known rules: compatibility rules, image catalogues and facts of a cluster, and own ConfigMaps."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from rules import RuleSet, load_rules
-from rules.cuda.image_catalog import NOTHING_KNOWN, ImageCatalog, ImageFacts, ImageRow, built_in_catalog
+from rules.cuda.image_catalog import NOTHING_KNOWN, ImageCatalog, ImageFacts, ImageRow, catalog_of
+from rules.cuda.tables import BUILT_IN
 from rules.schema.config_map import DOCUMENT_KEY, TYPE_LABEL
+from rules.schema.fact_release import FACTS_TYPE
 from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.match_conditions import resources_of
 from webhook.cluster.reflector import Applied, Change, Listed
@@ -17,8 +19,9 @@ from webhook.images.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTA
 
 
 def rules_resource(namespace: str) -> Resource:
-    """Return the watched resource: compatibility rules and image catalogues."""
-    return Resource("rules", config_maps(namespace), f"{TYPE_LABEL} in (CompatibilityRule,{CATALOG_TYPE})")
+    """Return the watched resource: compatibility rules, image catalogues and facts."""
+    types = f"CompatibilityRule,{FACTS_TYPE},{CATALOG_TYPE}"
+    return Resource("rules", config_maps(namespace), f"{TYPE_LABEL} in ({types})")
 
 
 class KnownRules:
@@ -34,6 +37,7 @@ class KnownRules:
         self._listed: dict[str, Object] | None = None
         self._loaded: dict[str, tuple[str, RuleSet]] = {}  # resourceVersion and rules by name
         self._own_rows = ImageCatalog(())
+        self._facts = BUILT_IN
         self.resources: frozenset[str] = frozenset()
 
     @property
@@ -75,6 +79,7 @@ class KnownRules:
         rules = RuleSet.of(rule for _, rule_set in self._loaded.values() for rule in rule_set if rule.enabled)
         self.resources = resources_of(RuleSet(compatibility=rules.compatibility))
         self._own_rows = ImageCatalog(_rows(rules))
+        self._facts = rules.facts or BUILT_IN
         return True
 
     def own(self) -> Mapping[str, Content]:
@@ -88,20 +93,19 @@ class KnownRules:
         return self._own_rows.find(key) is not NOTHING_KNOWN
 
     def is_known(self, key: str) -> bool:
-        """Return whether an image need not be read: its facts are stated, or all of them are built in."""
+        """Return whether an image need not be read: its facts are stated, or the facts in force have all."""
         if self.is_stated(key):
             return True
-        facts = built_in_catalog().find(key)
+        facts = catalog_of(self._facts).find(key)
         return facts.no_cuda or (_has_cuda(facts) and bool(facts.constraints))
 
-    @staticmethod
-    def knows_cuda(key: str) -> bool:
-        """Return whether the built-in catalogue knows the CUDA version of an image.
+    def knows_cuda(self, key: str) -> bool:
+        """Return whether the catalogue of the facts in force knows the CUDA version of an image.
 
         The catalogue has the version of the programs; CUDA_VERSION in the config may be an older version of
         the base image.
         """
-        return _has_cuda(built_in_catalog().find(key))
+        return _has_cuda(catalog_of(self._facts).find(key))
 
 
 def content_of(config_map: Mapping[str, Any]) -> Content:

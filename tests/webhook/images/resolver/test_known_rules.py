@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from tests.support.builders import resource_rule
+from tests.support.fact_builders import bundle, facts_config_map
 from tests.support.node_builders import compatibility_rule, image_catalog
 from webhook.cluster.reflector import Applied, Deleted, Listed
 from webhook.images.resolver.fact_store import NAMES, TIMES_ANNOTATION, Content
@@ -40,7 +41,7 @@ def test_the_resources_are_those_of_enabled_compatibility_rules() -> None:
     )
 
     assert {"nvidia.com/gpu", "nvidia.com/mig-*"} == rules.resources
-    assert "gpugate.dev/type in (CompatibilityRule,ImageCatalog)" == rules_resource("x").selector
+    assert "gpugate.dev/type in (CompatibilityRule,Facts,ImageCatalog)" == rules_resource("x").selector
 
 
 def test_a_rule_with_an_error_has_no_effect_until_it_is_corrected() -> None:
@@ -106,3 +107,22 @@ def test_its_own_config_maps_state_nothing() -> None:
 def test_an_image_is_known_if_its_cuda_version_and_requirement_are(image: str, is_known: bool) -> None:
     """By the built-in catalogue, and certainly."""
     assert is_known is known().is_known(image)
+
+
+def _without_vllm(tables: dict[str, Any]) -> None:
+    tables["images"] = [row for row in tables["images"] if not row["name"].startswith("vllm/")]
+
+
+def test_an_image_is_known_by_the_facts_in_force() -> None:
+    """As the gate knows it: a ConfigMap of facts replaces the built-in ones, while it is enabled."""
+    image = "vllm/vllm-openai:v0.6.5"
+    config_map = facts_config_map(bundle(_without_vllm), packed=True)
+    config_map["metadata"]["resourceVersion"] = "1"
+    rules = KnownRules("kube-public")
+    rules.change(Listed([config_map]))
+    rules.update()
+    with_facts = rules.is_known(image), rules.knows_cuda(image)
+    rules.change(Deleted(config_map))
+    rules.update()
+
+    assert ((False, False), (True, True)) == (with_facts, (rules.is_known(image), rules.knows_cuda(image)))
