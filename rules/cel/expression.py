@@ -152,7 +152,7 @@ class Expression:
         try:
             result = self._program.execute(given)
         except KeyError as error:
-            raise ExpressionError(f"no such key: {error}") from error
+            raise ExpressionError(Message("no such key: {key}", key=str(error))) from error
         except _EVALUATION_ERRORS as error:
             raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
         if not isinstance(result, bool):
@@ -197,7 +197,9 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
 
 
 def _too_many(name: str) -> NoReturn:
-    raise ExpressionError(f"more than {MAX_ENTRIES} {name.partition('.')[2] or name}")
+    raise ExpressionError(
+        Message("more than {most} {name}", most=MAX_ENTRIES, name=name.partition(".")[2] or name)
+    )
 
 
 def _widest(value: Any) -> int:

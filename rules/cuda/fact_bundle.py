@@ -331,7 +331,7 @@ def _errors_of_patterns(tables: Mapping[str, Any]) -> Iterator[tuple[Path, Messa
             # What code adds to an expression that it searches for says that a name ends there.
             steps += most_steps(source if starts == 1 else rf"(?:{source})\b", longest) * starts
         except ValueError as error:
-            yield path, Message("not a regular expression: {why}", why=str(error))
+            yield path, Message("not a regular expression: {why}", why=error.args[0])
         if steps > _MAX_STEPS:
             yield path, _TOO_SLOW
             return

@@ -674,26 +674,40 @@ class ImageRegex:
     def __init__(self, source: str) -> None:
         """Compile source. Raises ValueError if it is invalid, or if its time could be exponential."""
         if len(source) > _MAX_PATTERN_LENGTH:
-            raise ValueError(f"expected at most {_MAX_PATTERN_LENGTH} characters, got {len(source)}")
+            raise ValueError(
+                Message(
+                    "expected at most {most} characters, got {length}",
+                    most=_MAX_PATTERN_LENGTH,
+                    length=len(source),
+                )
+            )
         try:
             self._pattern = re.compile(source, re.ASCII)
         except (re.error, RecursionError, OverflowError) as error:
-            raise ValueError(f"expected a regular expression, got {source!r}: {error}") from None
+            raise ValueError(
+                Message("expected a regular expression, got {source!r}: {why}", source=source, why=str(error))
+            ) from None
         self.source = source
         self.groups = tuple(self._pattern.groupindex)
         if not self.groups:
             self._pattern = _WHOLE
         elif most_steps(source, 255) > _MAX_STEPS:
-            raise ValueError(f"reading the group of this regular expression can take too long: {source!r}")
+            raise ValueError(
+                Message(
+                    "reading the group of this regular expression can take too long: {source!r}",
+                    source=source,
+                )
+            )
         self._program = cel.compile(_MATCHES)
         try:
             self._searched = f"^(?:{_in_ascii(source)})$"
             self._matches("")
         except RuntimeError as error:
             reason = re.sub(r"\s*\n\s*", " ", str(error)).partition(" Check function")[0]
-            raise ValueError(
-                f"expected a regular expression without lookaround or backreferences: {reason}"
-            ) from None
+            words = Message(
+                "expected a regular expression without lookaround or backreferences: {why}", why=reason
+            )
+            raise ValueError(words) from None
 
     def fullmatch(self, text: str) -> re.Match[str] | None:
         """Return the match of a whole text, or None."""

@@ -10,7 +10,11 @@ import re
 from decimal import ROUND_UP, Context, Decimal
 from functools import lru_cache
 
-_EXPECTED = "a quantity is a string or a number, such as 2, 500m or 8Gi"
+from rules.text.i18n import Message
+
+_NO_QUANTITY = Message(
+    "{value!r} is not a quantity; a quantity is a string or a number, such as 2, 500m or 8Gi"
+)
 
 # [eE] followed by digits is an exponent; a bare E is the suffix exa.
 _QUANTITY = re.compile(
@@ -37,6 +41,13 @@ _CONTEXT = Context(prec=_MAX_LENGTH + 19)
 class QuantityError(ValueError):
     """The text is not a quantity. The fault of the author of the pod or the rule."""
 
+    def __init__(self, message: Message) -> None:
+        super().__init__(message)
+
+    def __str__(self) -> str:
+        text: str = self.args[0].en
+        return text
+
 
 @lru_cache(maxsize=4096)
 def _parse(text: str) -> int | Decimal:
@@ -44,7 +55,9 @@ def _parse(text: str) -> int | Decimal:
         return int(text)
     match = _QUANTITY.fullmatch(text) if len(text) <= _MAX_LENGTH else None
     if match is None:
-        raise QuantityError(f"{text[:_MAX_LENGTH]!r} is not a quantity; write it as 2, 500m, 1k or 8Gi")
+        raise QuantityError(
+            Message("{text!r} is not a quantity; write it as 2, 500m, 1k or 8Gi", text=text[:_MAX_LENGTH])
+        )
     value = Decimal(match["number"])
     if match["suffix"]:
         value = _CONTEXT.multiply(value, _SCALE[match["suffix"]])
@@ -79,5 +92,5 @@ def parse_quantity(value: object) -> int | Decimal:
     if isinstance(value, str):
         return _parse(value.strip(" ") if " " in value else value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise QuantityError(f"{value!r} is not a quantity; {_EXPECTED}")
+        raise QuantityError(_NO_QUANTITY.having(value=value))
     return _parse(repr(value)) if isinstance(value, float) else max(-MAX_QUANTITY, min(value, MAX_QUANTITY))

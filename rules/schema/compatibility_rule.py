@@ -27,6 +27,7 @@ from rules.schema.field_types import (
     TextDocument,
     build_match,
 )
+from rules.text.i18n import Message
 
 _LEVELS: Final = {"deny": Level.INCOMPATIBLE, "warn": Level.UNSTABLE, "allow": Level.COMPATIBLE}
 # Of the checks; `off` and `dryrun` (see CompatibilityRule.trial) find nothing.
@@ -37,13 +38,15 @@ _PARTS: Final = 3  # the maximum, of a driver version
 
 def _label(text: str) -> str:
     if not is_label_key(text):
-        raise ValueError(f"expected a label key, such as example.com/gpu, got {text!r}")
+        raise ValueError(Message("expected a label key, such as example.com/gpu, got {text!r}", text=text))
     return text
 
 
 def _label_glob(text: str) -> str:
     if not is_label_key(text.replace("*", "x").replace("?", "x")):
-        raise ValueError(f"expected a glob of label keys, such as example.com/mig-*, got {text!r}")
+        raise ValueError(
+            Message("expected a glob of label keys, such as example.com/mig-*, got {text!r}", text=text)
+        )
     return text
 
 
@@ -51,8 +54,11 @@ def _family(text: str) -> str:
     keys = text.split()
     if not 1 <= len(keys) <= _PARTS or not all(map(is_label_key, keys)):
         raise ValueError(
-            "expected the key of a label with the whole version, or the keys of its parts, major first, "
-            f"such as 'example.com/cuda.major example.com/cuda.minor', got {text!r}"
+            Message(
+                "expected the key of a label with the whole version, or the keys of its parts, major first, "
+                "such as 'example.com/cuda.major example.com/cuda.minor', got {text!r}",
+                text=text,
+            )
         )
     return text
 
@@ -273,7 +279,7 @@ class CompatibilityRuleDocument(KindDocument):
     @model_validator(mode="after")
     def _settings_suit_sharing(self) -> Self:
         if self.baseline and self.sharing != "virtual":
-            raise ValueError("baseline is for sharing: virtual")
+            raise ValueError(Message("baseline is for sharing: virtual"))
         return self
 
     def rule(self, builder: RuleBuilder) -> CompatibilityRule:

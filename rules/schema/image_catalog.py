@@ -39,22 +39,32 @@ _PLATFORM: Final = re.compile(r"[a-z0-9]+/[a-z0-9]+(/[a-z0-9]+)?")
 
 def _digest(text: str) -> str:
     if not is_digest(text):
-        raise ValueError(f"expected a digest, such as sha256:<64 hexadecimal digits>, got {text!r}")
+        raise ValueError(
+            Message("expected a digest, such as sha256:<64 hexadecimal digits>, got {text!r}", text=text)
+        )
     return text
 
 
 def _require_name(text: str) -> str:
     if not text.startswith(REQUIRE_PREFIX) or text == REQUIRE_PREFIX:
-        raise ValueError(f"expected the name of a variable {REQUIRE_PREFIX}*, got {text!r}")
+        raise ValueError(
+            Message(
+                "expected the name of a variable {prefix}*, got {text!r}", prefix=REQUIRE_PREFIX, text=text
+            )
+        )
     return text
 
 
 def _require_text(text: str) -> str:
     if problem := parse_constraint("the value", text).problem:
-        raise ValueError(problem.en)
+        raise ValueError(problem)
     return text
 
 
+_NO_FACT: Final = Message(
+    "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms, "
+    "minGpuMemory or framework"
+)
 _TOO_MANY_REGEXES: Final = Message(
     "more than {most} images with `regex`, each of which is compared with every image; use `image`",
     most=MAX_ENTRIES,
@@ -63,13 +73,17 @@ _TOO_MANY_REGEXES: Final = Message(
 
 def _platform(text: str) -> str:
     if not _PLATFORM.fullmatch(text):
-        raise ValueError(f"expected operating system and architecture, such as linux/amd64, got {text!r}")
+        raise ValueError(
+            Message(
+                "expected operating system and architecture, such as linux/amd64, got {text!r}", text=text
+            )
+        )
     return text
 
 
 def _memory(text: str) -> int:
     if (mib := parse_memory(text)) is None:
-        raise ValueError(f"expected an amount of memory, such as 40Gi, got {text!r}")
+        raise ValueError(Message("expected an amount of memory, such as 40Gi, got {text!r}", text=text))
     return mib
 
 
@@ -132,21 +146,18 @@ class ImageDocument(RuleDocument):
     @model_validator(mode="after")
     def _one_pattern_and_a_fact(self) -> Self:
         if self.image and self.regex:
-            raise ValueError("expected only one of image, regex")
+            raise ValueError(Message("expected only one of image, regex"))
         if not (self.image or self.regex or self.digest):
-            raise ValueError("expected image, regex or digest")
+            raise ValueError(Message("expected image, regex or digest"))
         if self.ptx is not None and not self.compute_capabilities:
-            raise ValueError("ptx requires computeCapabilities: it is for GPUs newer than those")
+            raise ValueError(Message("ptx requires computeCapabilities: it is for GPUs newer than those"))
         captured = self.regex is not None and CUDA_GROUP in self.regex.groups
         facts = (
             *(self.cuda, self.require is not None, self.compute_capabilities),
             *(self.cuda_compat is not None, self.platforms, self.min_gpu_memory is not None, self.framework),
         )
         if not (captured or any(facts)):
-            raise ValueError(
-                "no fact about the images: set cuda, require, computeCapabilities, cudaCompat, platforms, "
-                "minGpuMemory or framework"
-            )
+            raise ValueError(_NO_FACT)
         return self
 
 

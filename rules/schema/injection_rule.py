@@ -18,7 +18,7 @@ from rules.model.rule import (
     InjectionRule,
 )
 from rules.schema.builder import KindDocument, RuleBuilder
-from rules.schema.errors import expected
+from rules.schema.errors import expected, reason_of
 from rules.schema.field_types import (
     MAX_ENTRIES,
     WORD,
@@ -231,7 +231,7 @@ def _env(
         try:
             unit = parse_quantity(source.unit)
         except QuantityError as error:
-            builder.add_error((*path, "unit"), str(error), builder.inner)
+            builder.add_error((*path, "unit"), reason_of(error), builder.inner)
             continue
         if not isinstance(unit, int) or unit <= 0:
             builder.add_error((*path, "unit"), expected(_WHOLE, repr(source.unit)), builder.inner)

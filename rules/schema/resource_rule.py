@@ -22,7 +22,7 @@ from rules.model.rule import (
     mildest,
 )
 from rules.schema.builder import RuleBuilder
-from rules.schema.errors import Code, expected, kind_of
+from rules.schema.errors import Code, expected, kind_of, reason_of
 from rules.schema.field_types import (
     ACTIONS,
     MAX_EXPRESSIONS,
@@ -245,7 +245,7 @@ def _check_default(builder: RuleBuilder, path: Path, rule: ResourceRuleData) -> 
     try:
         default = parse_quantity(rule.default_value)
     except QuantityError as error:
-        builder.add_error(path, str(error))
+        builder.add_error(path, reason_of(error))
         return
     if rule.data_type == "integer" and not isinstance(default, int):
         message = Message("dataType is integer, but {value!r} is not whole", value=rule.default_value)

@@ -13,6 +13,8 @@ from importlib import import_module
 from operator import or_
 from typing import Any, Final
 
+from rules.text.i18n import Message
+
 _parser: Final[Any] = import_module("re._parser")  # its nodes are the same since Python 3.11
 _Node = tuple[Any, Any]
 _MAX_LENGTH: Final = 1024
@@ -48,11 +50,13 @@ def most_steps(source: str, longest: int) -> int:
     ValueError if the expression is invalid, longer than 1024 characters, or has flags.
     """
     if len(source) > _MAX_LENGTH:
-        raise ValueError(f"expected at most {_MAX_LENGTH} characters, got {len(source)}")
+        raise ValueError(
+            Message("expected at most {most} characters, got {length}", most=_MAX_LENGTH, length=len(source))
+        )
     try:
         tree = _parser.parse(source)
         if tree.state.flags != re.UNICODE.value:
-            raise ValueError("expected no flags such as (?i)")
+            raise ValueError(Message("expected no flags such as (?i)"))
         return _Walk(longest, tree.state.groupwidths).through(tree, _END)[1]
     except (re.error, RecursionError, OverflowError) as error:
         raise ValueError(str(error)) from None

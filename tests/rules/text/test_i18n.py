@@ -97,6 +97,20 @@ def test_each_template_with_words_has_a_translation(catalogue: dict[str, str]) -
     assert set() == {template for template in _templates() if _has_words(template)} - catalogue.keys()
 
 
+def test_no_error_of_a_rule_file_is_in_english_alone() -> None:
+    """Each is a message: of the documents, and of the expressions, patterns and quantities in them."""
+    modules = [*(_ROOT / "rules" / "schema").glob("*.py"), *(_ROOT / "rules" / "cel").glob("*.py")]
+    modules += [_ROOT / "rules" / name for name in ("kube/quantity.py", "cuda/image_catalog.py")]
+    assert [] == [
+        (path.name, ast.unparse(error))
+        for path in modules
+        for error in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(error, ast.Raise) and isinstance(error.exc, ast.Call)
+        for argument in error.exc.args[:1]
+        if isinstance(argument, ast.JoinedStr) or (isinstance(argument, ast.Constant) and argument.value)
+    ]
+
+
 def test_a_catalogue_has_no_other_templates(catalogue: dict[str, str]) -> None:
     assert set() == catalogue.keys() - _templates()
 
