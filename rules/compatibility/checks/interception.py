@@ -27,6 +27,8 @@ from rules.text.printable import shortened
 SETTING: Final = "checks.interception"
 _LONGEST: Final = 80  # characters of a user's text in a message
 _DEFAULT_SCHEDULER: Final = "default-scheduler"  # of a pod that names none
+_UNPRIVILEGED: Final = Message("remove privileged from the container's securityContext")
+_APART: Final = Message("remove privileged from its securityContext, or run it in a pod of its own")
 # By the kind of a variable: what a value that is not fine does, and what to do.
 _OF_VARIABLES: Final = {
     "of_plugin": SET_BY_HAND,
@@ -64,7 +66,7 @@ class InterceptionCheck(Check):
         system = _system_of(container.names)
         # Of most containers, nothing is set that could be an obstacle.
         if system is None or not (
-            "securityContext" in container.raw
+            pod.once("privileged", _privileged)
             or "runtimeClassName" in pod.spec
             or not system.variables.keys().isdisjoint(container.variables)
         ):
@@ -84,11 +86,11 @@ class InterceptionCheck(Check):
 class _System(NamedTuple):
     """A sharing system: its part of facts/interception.yaml.
 
-    denying: the schedulers with which it runs no privileged container. variables: their rows, by name.
+    privileged: what it denies of privileged containers, or nothing. variables: their rows, by name.
     """
 
     name: str
-    denying: tuple[str, ...]
+    privileged: dict[str, Any]
     runtime_classes: tuple[re.Pattern[str], ...]
     variables: Mapping[str, dict[str, Any]]
 
@@ -107,7 +109,7 @@ def _systems() -> ResourceIndex[_System]:
     systems = {
         name: _System(
             name,
-            tuple(table["denies_privileged"].get(name, ())),
+            table["denies_privileged"].get(name, {}),
             tuple(glob(text) for row in rows("runtime_classes", name) for text in row["names"]),
             {
                 row["name"]: row | {"fine": re.compile(row["fine"], re.DOTALL)}
@@ -128,18 +130,48 @@ def _system_of(names: Iterable[str]) -> _System | None:
     return next((systems[0] for name in names if (systems := find(name))), None)
 
 
+def _is_privileged(container: Container) -> bool:
+    security = container.raw.get("securityContext")
+    return isinstance(security, dict) and security.get("privileged") is True
+
+
+def _privileged(pod: Pod) -> Container | None:
+    """Return the first privileged container of a pod."""
+    return next((container for container in pod.containers if _is_privileged(container)), None)
+
+
+def _of_privileges(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
+    """Yield the obstacle of a privileged container: the one with the share, or another one of its pod."""
+    privileged = pod.once("privileged", _privileged)
+    if privileged is None:
+        return
+    denies = system.privileged
+    scheduler = pod.spec.get("schedulerName") or _DEFAULT_SCHEDULER
+    if _is_privileged(container):
+        privileged = container
+    elif _system_of(privileged.names) is system:
+        return  # this is said of that one
+    path = (*privileged.path, "securityContext", "privileged")
+    if privileged is container and not denies:
+        yield *PRIVILEGED, path, False
+    elif privileged is container and scheduler in denies["shares"]:
+        reason = Message(
+            "a privileged container, which {system} denies or leaves unscheduled", system=system.name
+        )
+        yield reason, _UNPRIVILEGED, path, True
+    elif denies and scheduler in denies["pods"]:
+        reason = Message(
+            "the pod has a privileged container, {name!r}, which {system} denies since release {since}",
+            name=privileged.name,
+            system=system.name,
+            since=denies["since"],
+        )
+        yield reason, _UNPRIVILEGED if privileged is container else _APART, path, False
+
+
 def _obstacles(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
     """Yield reason, fix, place and certainty of each obstacle."""
-    security = container.raw.get("securityContext")
-    if isinstance(security, dict) and security.get("privileged") is True:
-        path = (*container.path, "securityContext", "privileged")
-        if not system.denying:
-            yield *PRIVILEGED, path, False
-        elif (pod.spec.get("schedulerName") or _DEFAULT_SCHEDULER) in system.denying:
-            reason = Message(
-                "a privileged container, which {system} denies or leaves unscheduled", system=system.name
-            )
-            yield reason, Message("remove privileged from the container's securityContext"), path, True
+    yield from _of_privileges(system, container, pod)
     runtime_class = pod.spec.get("runtimeClassName")
     if isinstance(runtime_class, str) and any(
         pattern.fullmatch(runtime_class) for pattern in system.runtime_classes

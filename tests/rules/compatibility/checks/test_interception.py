@@ -172,7 +172,7 @@ def test_what_keeps_the_library_of_a_share_from_working_is_found(
         (HAMI, {}),
         (HAMI, {"securityContext": {"privileged": False}}),
         (HAMI, {"securityContext": "malformed"}),
-        (HAMI, PRIVILEGED | {"spec": {"schedulerName": "hami-scheduler"}}),
+        (HAMI, PRIVILEGED | {"spec": {"schedulerName": "volcano"}}),
         (HAMI, runtime_class("nvidia")),
         (HAMI, {"spec": {"runtimeClassName": ["malformed"]}}),
         (GPU_MANAGER, runtime_class("gvisor")),
@@ -199,9 +199,62 @@ def test_whole_gpus_have_no_library_of_a_sharing_system() -> None:
     assert [] == [finding for limits, fields, *_ in OBSTACLES for finding in check(limits, WHOLE, **fields)]
 
 
+SINCE = "the pod has a privileged container, {!r}, which HAMi denies since release 2.10"
+APART = "remove privileged from its securityContext, or run it in a pod of its own"
+AGENT: dict[str, Any] = {"name": "agent"} | PRIVILEGED
+
+
+@pytest.mark.parametrize("scheduler", ["", "default-scheduler", "hami-scheduler"])
+@pytest.mark.parametrize("kind", ["containers", "initContainers"])
+def test_mission_2_a_privileged_container_beside_a_share_of_hami_warns(scheduler: str, kind: str) -> None:
+    """HAMi 2.10 denies the pod, older releases run it, and which one runs is unknown."""
+    (finding,) = beside(HAMI, AGENT, kind, schedulerName=scheduler)
+
+    assert (Level.UNSTABLE, SINCE.format("agent"), APART) == (
+        finding.level,
+        finding.reason.en,
+        finding.remedy.en,
+    )
+    assert f"spec.{kind}[{int(kind == 'containers')}].securityContext.privileged" == field_path(finding.path)
+
+
+@pytest.mark.parametrize(
+    ("limits", "other", "spec"),
+    [
+        (HAMI, {"name": "agent"}, {}),
+        (HAMI, AGENT, {"schedulerName": "volcano"}),
+        (VOLCANO, AGENT, {}),
+        (HAMI, AGENT | {"resources": {"limits": HAMI}}, {}),
+    ],
+)
+def test_mission_2_a_privileged_container_beside_other_shares_is_fine(
+    limits: dict[str, Any], other: dict[str, Any], spec: dict[str, Any]
+) -> None:
+    """One with a share of its own is denied by that share."""
+    assert [] == beside(limits, other, **spec)
+
+
+def test_mission_2_hami_s_own_scheduler_runs_a_privileged_share_before_2_10() -> None:
+    """So it is a warning, unlike with the default scheduler."""
+    (finding,) = check(HAMI, **PRIVILEGED, spec={"schedulerName": "hami-scheduler"})
+
+    assert (Level.UNSTABLE, SINCE.format("main")) == (finding.level, finding.reason.en)
+    assert "remove privileged from the container's securityContext" == finding.remedy.en
+
+
 def test_a_privileged_sidecar_has_no_share() -> None:
     """Only containers with a share are compared."""
     assert [] == check({}, **PRIVILEGED)
+
+
+def beside(
+    limits: dict[str, Any], other: dict[str, Any], kind: str = "containers", **spec: Any
+) -> list[CheckResult]:
+    """Return the findings on a container with a share in a pod with another container."""
+    spec["containers"] = [{"name": "main", "resources": {"limits": limits}}]
+    spec[kind] = [*spec.get(kind, []), other]
+    pod = Pod({"spec": spec}, {"spec": spec})
+    return [*InterceptionCheck().on_container(SHARES, GpuRequirements(), pod.containers[0], pod)]
 
 
 def test_the_place_of_a_runtime_class_is_in_the_template() -> None:
