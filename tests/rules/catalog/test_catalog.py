@@ -121,6 +121,7 @@ def test_rules_that_could_break_other_systems_are_disabled_by_default() -> None:
         "hygon-scheduler",
         "injection-gpu-tolerations",
         "injection-gpu-topology-required",
+        "injection-rdma-ipc-lock",
         "injection-runtime-class-nvidia",
         "injection-shared-memory",
         "orionx-client",
