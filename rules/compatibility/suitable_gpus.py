@@ -19,6 +19,7 @@ from rules.cuda.tables import (
     derived,
     first_branch_of,
     first_branch_with,
+    first_branches,
     last_branch_of,
     newest_branch,
     newest_release,
@@ -31,7 +32,7 @@ from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Joined, Message
 
 _NEEDS: Final = Message("container {container!r} needs {needs}")
-_NEEDS_GPUS: Final = Message("container {container!r} needs {needs}: {gpus}")
+_NEEDS_GPUS: Final = Message("container {container!r} needs {needs}; {gpus}")
 _UNKNOWN: Final = Message(
     "what container {container!r} needs of driver and GPU is unknown; "
     "set annotation gpugate.dev/cuda-version, or use an ImageCatalog"
@@ -44,12 +45,14 @@ _MEMORY: Final = Message("{amount} of GPU memory")
 _WEIGHTS: Final = Message("{weights} GiB of GPU memory for {model}, and more to serve it")
 _PROFILE: Final = Message("MIG profile {profile} ({gpus})")
 _DRIVER: Final = Message("a driver that {variable} admits")
-_GPUS: Final = Message("GPUs {names}")
-_PERHAPS: Final = Message("perhaps {names}")
+_GPUS: Final = Message("suitable GPUs: {names}")
+_PERHAPS: Final = Message("perhaps suitable GPUs: {names}")
+_BOTH: Final = Message("suitable GPUs: {names}, perhaps {uncertain}")
 _NO_DRIVER: Final = Message("no known driver has it")
 _NO_GPU: Final = Message("no known GPU has it")
 _RANGE: Final = Message("{first} to {last}")
-_FROM_DRIVER: Final = Message("{names} (drivers from {branches} on)")
+_FROM_DRIVER: Final = Message("{names} (drivers from {branch} on)")
+_FROM_DRIVERS: Final = Message("{names} (drivers from {branch} or {newest} on)")
 # GPUs that are named, of architectures of which not all GPUs are meant.
 _MOST_PRODUCTS: Final = 6
 
@@ -104,7 +107,8 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     """Return the known GPUs that have what a container needs, and those that may have it.
 
     Each with the driver that the CUDA version needs, or the last one that supports the GPU; if that is older
-    than the GPU, with the first one that supports it, which is named.
+    than the GPU, with the first one that supports it, which is named. A GPU whose first driver is not known
+    may have it.
     """
     policy, requirements = required.rule.sharing, required.requirements
     cuda = requirements.cuda
@@ -116,15 +120,17 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
         gpu: max(
             level_of(check_on_node(policy, requirements, _node(gpu, branch, facts))),
             *(_level_of(model, gpu) for model in models),
-            Level.COMPATIBLE,
+            Level.COMPATIBLE if _is_driver_known(gpu, facts) else Level.UNKNOWN,
         )
         for gpu in _gpus(facts)
     }
     names = _names(facts, branch, lambda gpu: levels[gpu] is Level.COMPATIBLE)
     maybe = _names(facts, branch, lambda gpu: Level.COMPATIBLE < levels[gpu] < Level.INCOMPATIBLE)
-    parts = [_GPUS.having(names=names)] if names else []
-    parts += [_PERHAPS.having(names=maybe)] if maybe else []
-    return Joined(", ", parts) if parts else _NO_GPU
+    if names and maybe:
+        return _BOTH.having(names=names, uncertain=maybe)
+    if names or maybe:
+        return _GPUS.having(names=names) if names else _PERHAPS.having(names=maybe)
+    return _NO_GPU
 
 
 def _level_of(model: ModelRequirement, gpu: _Gpu) -> Level:
@@ -155,8 +161,10 @@ def _names(facts: Facts, branch: int, meant: Callable[[_Gpu], bool]) -> Message:
         if is_complete:
             (first, _), (last, _) = members[0], members[-1]
             names = _RANGE.having(first=first, last=last) if len(members) > 1 else first
-            newer = Joined(" or ", map(str, branches))
-            parts.append(_FROM_DRIVER.having(names=names, branches=newer) if branches else names)
+            if branches:
+                words = _FROM_DRIVER if len(branches) == 1 else _FROM_DRIVERS
+                names = words.having(names=names, branch=branches[0], newest=branches[-1])
+            parts.append(names)
             continue
         products = list(
             dict.fromkeys(gpu.product for _, gpus in members for gpu in gpus if gpu.is_named and meant(gpu))
@@ -181,14 +189,24 @@ def _gpus(facts: Facts) -> tuple[_Gpu, ...]:
 
 
 def _first(gpu: _Gpu, facts: Facts) -> int:
-    """Return the first driver branch that supports a GPU; 0: all known ones do."""
+    """Return the first driver branch that supports a GPU; 0: all known ones do, or it is not known."""
     first = first_branch_of(facts, gpu.compute)
     return first.value.branch if first else 0
 
 
+def _is_driver_known(gpu: _Gpu, facts: Facts) -> bool:
+    """Return whether the first driver of a GPU is known, or older than all known ones."""
+    return bool(_first(gpu, facts)) or gpu.compute < min(first_branches(facts))
+
+
 def _node(gpu: _Gpu, branch: int, facts: Facts) -> NodeCapabilities:
+    """Return a node with a GPU and a driver; if the first one is not known, it is as new as of older GPUs."""
     last = last_branch_of(facts, gpu.compute)
-    branch = min(branch, last.value.branch) if last else max(branch, _first(gpu, facts))
+    first = _first(gpu, facts)
+    if not _is_driver_known(gpu, facts):
+        known = first_branches(facts)
+        first = max(fact.value.branch for compute, fact in known.items() if compute < gpu.compute)
+    branch = min(branch, last.value.branch) if last else max(branch, first)
     cuda, driver = cuda_of_branch(facts, branch), newest_release(facts, branch)
     return NodeCapabilities(
         cuda=cuda.value if cuda else None,

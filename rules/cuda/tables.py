@@ -396,7 +396,8 @@ class FirstBranch:
 
 
 @derived
-def _first_branches(facts: Facts) -> dict[tuple[int, ...], Fact[FirstBranch]]:
+def first_branches(facts: Facts) -> dict[tuple[int, ...], Fact[FirstBranch]]:
+    """Return the first driver branch by compute capability; older GPUs are supported by all known ones."""
     return {
         capability(row["compute"]): _fact(
             FirstBranch(row["arch"], row["branch"], row.get("chips", row["branch"])), row
@@ -406,8 +407,8 @@ def _first_branches(facts: Facts) -> dict[tuple[int, ...], Fact[FirstBranch]]:
 
 
 def first_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[FirstBranch] | None:
-    """Return the first driver branch that supports a compute capability; None: all known ones do."""
-    return _first_branches(facts).get(gpu)
+    """Return the first driver branch that supports a compute capability; None: all do, or it is unknown."""
+    return first_branches(facts).get(gpu)
 
 
 # NVIDIA_REQUIRE_CUDA of nvidia/cuda

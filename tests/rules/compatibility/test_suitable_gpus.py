@@ -35,7 +35,7 @@ def needs(image: str, *words: str, resource: str = GPU, **annotations: str) -> s
             "vllm/vllm-openai:v0.20.0",
             (),
             "CUDA 13.0 (drivers from 580 on have it), compute capability 7.5",
-            "Turing to Rubin",
+            "Turing to Blackwell, perhaps Rubin",
         ),
         (
             "vllm/vllm-openai:v0.8.4",
@@ -55,7 +55,7 @@ def test_a_container_needs_what_its_image_and_flags_do(
     image: str, words: tuple[str, ...], needed: str, gpus: str
 ) -> None:
     """GPUs are named by architecture, those of which facts are uncertain after `perhaps`."""
-    assert f"container 'main' needs {needed}: GPUs {gpus}" == needs(image, *words)
+    assert f"container 'main' needs {needed}; suitable GPUs: {gpus}" == needs(image, *words)
 
 
 @pytest.mark.parametrize(
@@ -84,15 +84,15 @@ def test_a_model_needs_gpus_with_its_memory_and_data_type(
     text = needs(f"vllm/vllm-openai:{version}", f"--model={model}")
 
     assert needed in text
-    assert gpus in text.partition(": GPUs ")[2].partition("perhaps")[0]
-    assert too_small not in text.partition(": GPUs ")[2]
+    assert gpus in text.partition("suitable GPUs: ")[2].partition("perhaps")[0]
+    assert too_small not in text.partition("suitable GPUs: ")[2]
 
 
 def test_gpus_of_which_not_all_have_it_are_named_one_by_one() -> None:
     """By their data sheets: an A100 has 40 or 80 GB."""
     text = needs("team/app:1", cuda_version="13.0", min_gpu_memory="150Gi")
 
-    assert "150Gi of GPU memory: GPUs B200, GB200, B300, perhaps " in text
+    assert "150Gi of GPU memory; suitable GPUs: B200, GB200, B300, perhaps " in text
     assert "A100" in text.partition("perhaps")[2]
 
 
@@ -101,8 +101,8 @@ def test_gpus_of_which_not_all_have_it_are_named_one_by_one() -> None:
     [
         ("team/app:1", {}, "what container 'main' needs of driver and GPU is unknown; set annotation "),
         ("nginx:1.27", {}, "container 'main' needs no CUDA"),
-        ("team/app:1", {"min_compute_capability": "13.0"}, ": no known GPU has it"),
-        ("team/app:1", {"cuda_version": "99.0"}, "container 'main' needs CUDA 99.0: no known driver has it"),
+        ("team/app:1", {"min_compute_capability": "13.0"}, "; no known GPU has it"),
+        ("team/app:1", {"cuda_version": "99.0"}, "container 'main' needs CUDA 99.0; no known driver has it"),
     ],
 )
 def test_what_is_unknown_is_said_to_be(image: str, annotations: dict[str, str], text: str) -> None:
@@ -114,7 +114,18 @@ def test_gpus_have_the_driver_that_is_needed_not_the_newest() -> None:
     """Of which the rule would warn, because it is more than one major version newer."""
     required = RuleRequirement(_RULE, requirements("pytorch/pytorch:2.2.0-cuda11.8-cudnn8-runtime"))
 
-    assert gpus_for(required, BUILT_IN).en.startswith("GPUs Maxwell to Hopper")
+    assert gpus_for(required, BUILT_IN).en.startswith("suitable GPUs: Maxwell to Hopper")
+
+
+def test_a_gpu_whose_first_driver_is_not_known_is_never_certain() -> None:
+    """Its driver is as new as those of older GPUs: none has CUDA 11, which a share of that major needs."""
+    share = next(
+        rule for rule in shipped_rules().compatibility if rule.name == "compatibility-gpu-manager-shares"
+    )
+    older = RuleRequirement(share, requirements("nvidia/cuda:11.8.0-base-ubuntu22.04"))
+
+    assert needs("team/app:1", cuda_version="13.0").endswith(", perhaps Rubin")
+    assert "Rubin" not in gpus_for(older, BUILT_IN).en
 
 
 def test_gpus_that_need_a_newer_driver_than_the_cuda_version_are_named_with_its_branch() -> None:

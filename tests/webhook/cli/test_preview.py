@@ -132,17 +132,17 @@ def test_without_nodes_the_answer_is_what_the_pod_needs_and_which_gpus_have_it(t
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}, image="vllm/vllm-openai:v0.20.0"))
     nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
     needs = (
-        "container 'main' needs CUDA 13.0 (drivers from 580 on have it), compute capability 7.5: "
-        "GPUs Turing to Rubin"
+        "container 'main' needs CUDA 13.0 (drivers from 580 on have it), compute capability 7.5; "
+        "suitable GPUs: Turing to Blackwell, perhaps Rubin"
     )
 
     assert f"    note {needs}\n" in _preview("-f", path).stdout
     assert [[needs]] == [
         found["notes"] for found in json.loads(_preview("-f", path, "-o", "json").stdout)["objects"]
     ]
-    assert "requires  GPUs Turing to Rubin" in gpugate("explain", "-f", str(path)).stdout
+    assert "requires  suitable GPUs: Turing to Blackwell" in gpugate("explain", "-f", str(path)).stdout
     for command in ("preview", "explain"):
-        assert "Turing to Rubin" not in gpugate(command, "-f", str(path), *nodes).stdout
+        assert "Turing to Blackwell" not in gpugate(command, "-f", str(path), *nodes).stdout
 
 
 @pytest.mark.parametrize(("field", "meant"), [("limit", "limits"), ("request", "requests")])
