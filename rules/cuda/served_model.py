@@ -199,11 +199,19 @@ def splits_heads(heads: int, kv_heads: int, parts: int) -> bool:
     return not heads % parts
 
 
+class _ModelField(NamedTuple):
+    """The field of a custom resource that names its model, unless others are there."""
+
+    uri: tuple[str, ...]
+    unless: tuple[tuple[str, ...], ...]
+
+
 class _Signs(NamedTuple):
     """Signs of models in a pod, of facts/container_signs.yaml."""
 
     annotations: tuple[str, ...]
     fields: tuple[str, ...]
+    objects: Mapping[str, _ModelField]
     mount: str
     gpus: frozenset[str]
 
@@ -212,7 +220,17 @@ class _Signs(NamedTuple):
 def _signs() -> _Signs:
     table = read_table("container_signs")
     annotations, fields = tuple(table["model_annotations"]), tuple(table["model_fields"])
-    return _Signs(annotations, fields, table["model_mount"], frozenset(table["whole_gpus"]))
+    objects = {
+        kind: _ModelField(
+            tuple(row["uri"].split(".")), tuple(tuple(path.split(".")) for path in row["unless"])
+        )
+        for kind, row in table["model_objects"].items()
+    }
+    return _Signs(annotations, fields, objects, table["model_mount"], frozenset(table["whole_gpus"]))
+
+
+def _path(text: str) -> tuple[str, ...]:
+    return tuple(text.split("."))
 
 
 def stored_model(container: Container, annotations: Mapping[str, str]) -> str:
@@ -225,6 +243,11 @@ def stored_model(container: Container, annotations: Mapping[str, str]) -> str:
         for name in signs.annotations:
             if name in annotations:
                 return annotations[name][:_LONGEST_URI]
+    kind = container.field_of_object("kind")
+    if isinstance(kind, str) and (of_object := signs.objects.get(kind)):
+        uri = container.field_of_object(*of_object.uri)
+        if isinstance(uri, str) and not any(container.field_of_object(*path) for path in of_object.unless):
+            return uri[:_LONGEST_URI]
     return ""
 
 

@@ -150,6 +150,10 @@ class Container:
             return (*self._annotations_path, key.removeprefix(ANNOTATION))
         return (*self.path, self._resources, field, key)
 
+    def field_of_object(self, *path: str) -> Any:
+        """Return a field of the object that contains the pod; None if it is absent."""
+        return self._recorder.get(path)
+
     def request_by_annotation(self, name: str, value: str, shares_of: str, annotations_path: Path) -> None:
         """Add what an annotation of the pod requests to the limits.
 

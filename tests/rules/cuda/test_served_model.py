@@ -89,6 +89,36 @@ def test_a_server_names_its_model_by_flag_argument_variable_or_storage(
     assert [QWEN] == [model.name for model in served(image, *args, **fields)]
 
 
+LLMD = "ghcr.io/llm-d/llm-d-cuda:v0.8.1"
+
+
+@pytest.mark.parametrize(
+    ("kind", "spec", "args", "names"),
+    [
+        ("LLMInferenceService", {"model": {"uri": f"hf://{QWEN}"}}, [], [QWEN]),
+        ("LLMInferenceService", {"model": {"uri": f"hf://{QWEN}"}}, ["--model=/mnt/models"], [QWEN]),
+        ("LLMInferenceService", {"model": {"uri": f"hf://{QWEN}"}}, [f"--model={LLAMA}"], [LLAMA]),
+        ("LLMInferenceService", {"model": {"uri": "pvc://models/qwen"}}, [], []),
+        ("LLMInferenceService", {"model": "qwen"}, [], []),
+        ("LLMInferenceService", {"model": {"uri": f"hf://{QWEN}"}, "parallelism": {"tensor": 2}}, [], []),
+        ("LLMInferenceService", {"model": {"uri": f"hf://{QWEN}"}, "baseRefs": [{"name": "own"}]}, [], []),
+        ("Deployment", {"model": {"uri": f"hf://{QWEN}"}}, [], []),
+    ],
+)
+def test_mission_13_an_llm_inference_service_names_the_model_of_its_pods(
+    kind: str, spec: dict[str, Any], args: list[str], names: list[str]
+) -> None:
+    """Its controller writes the command, so nothing is certain that the container does not say itself."""
+    raw = {"name": "main", "image": LLMD, "args": args, "resources": {"limits": {"nvidia.com/gpu": "1"}}}
+    template = {"containers": [raw]}
+    document = {"kind": kind, "spec": spec | {"template": template}}
+    (container,) = Pod(document, template, ("spec", "template")).containers
+    models = requirements_of(container_facts(container, {}), built_in_catalog()).models
+
+    assert names == [model.name for model in models]
+    assert not any(model.weights.certain for model in models if model.weights and not args)
+
+
 @pytest.mark.parametrize(
     ("image", "args", "fields"),
     [
