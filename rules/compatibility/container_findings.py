@@ -120,6 +120,10 @@ def excess_findings(
                 yield container, requirement.rule, replace(result, path=path)
 
 
+# A container, and the memory that its share has.
+_Share = tuple[Container, RequestedMemory]
+
+
 def memory_findings(
     pod: Pod,
     containers: Mapping[RuleRequirement, Sequence[Container]],
@@ -134,55 +138,53 @@ def memory_findings(
     """
     if evaluator.prospects or evaluator.undeclared:
         return
-    shares: defaultdict[tuple[CompatibilityRule, str], list[tuple[Container, RequestedMemory, int]]]
-    shares = defaultdict(list)
-    described = pod.labels, pod.annotations
+    shares = defaultdict[tuple[CompatibilityRule, str], list[_Share]](list)
     for required, users in containers.items():
         for container in users:
             share = requested_memory(container)
             if share is None or not share.unit or share.resource in excessive:
                 continue
-            if any(name in names for name in share.several for names in (container.names, *described)):
+            if any(
+                name in names
+                for name in share.several
+                for names in (container.names, pod.labels, pod.annotations)
+            ):
                 continue
-            names = requested_resources(container)
-            if nodes := evaluator.offering(names) | evaluator.returning(names):
-                shares[required.rule, share.resource].append((container, share, nodes))
+            shares[required.rule, share.resource].append((container, share))
     for (rule, resource), requests in shares.items():
-        single = [(*request, _too_much(rule, request, evaluator)) for request in requests]
-        for container, _, _, result in single:
+        single = [(container, _too_much(rule, container, share, evaluator)) for container, share in requests]
+        for container, result in single:
             if result:
                 yield container, rule, _at(container, resource, result)
-        is_counted = not evaluator.uncounted((resource,))
-        if not is_counted and not any(result for *_, result in single):
-            together = [request for request in requests if request[0].kind is not ContainerKind.INIT]
-            if result := _too_much_together(rule, together, evaluator):
-                yield together[0][0], rule, _at(together[0][0], resource, result)
+        together = [request for request in requests if request[0].kind is not ContainerKind.INIT]
+        if len(together) < 2 or any(result for _, result in single) or not evaluator.uncounted((resource,)):
+            continue
+        if result := _too_much_together(rule, together, evaluator):
+            yield together[0][0], rule, _at(together[0][0], resource, result)
 
 
 def _too_much(
-    rule: CompatibilityRule, request: tuple[Container, RequestedMemory, int], evaluator: NodeEvaluator
+    rule: CompatibilityRule, container: Container, share: RequestedMemory, evaluator: NodeEvaluator
 ) -> CheckResult | None:
-    """Return that a share has more memory than any GPU. request: with the nodes that may have it."""
-    _, share, nodes = request
-    classes = evaluator.inventory.classes(nodes, rule.sharing.labels)
-    memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
+    """Return that a share has more memory than any GPU of the nodes that may have it."""
+    most = evaluator.largest_memory((requested_resources(container), rule.sharing.labels))
+    if most is None or share.mib <= most:
+        return None
     offered = evaluator.inventory.largest_amount(share.resource) * share.unit // MIB
-    if offered > _MOST_GPUS * max([mib or 0 for mib in memory], default=0):
+    if offered > _MOST_GPUS * most:
         return None  # a setting of the cluster makes the unit smaller
-    return too_much_memory(rule.sharing, share, memory)
+    return too_much_memory(rule.sharing, share, most)
 
 
 def _too_much_together(
-    rule: CompatibilityRule, requests: list[tuple[Container, RequestedMemory, int]], evaluator: NodeEvaluator
+    rule: CompatibilityRule, requests: list[_Share], evaluator: NodeEvaluator
 ) -> CheckResult | None:
     """Return that containers together request more memory than all GPUs of any node have."""
-    if len(requests) < 2:
-        return None
     nodes, total = evaluator.inventory.everything, 0
-    for container, share, having in requests:
-        gpus = requested_gpus(container)
+    for container, share in requests:
+        gpus, names = requested_gpus(container), requested_resources(container)
         total += share.mib * (gpus.devices if gpus else 1)
-        nodes &= having
+        nodes &= evaluator.offering(names) | evaluator.returning(names)
     most = 0
     for node_class in evaluator.inventory.classes(nodes, rule.sharing.labels):
         memory = node_class.capabilities.gpu_memory_mib

@@ -32,6 +32,7 @@ from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
 from rules.nodes.devices.devices import DeviceFacts, DeviceKind
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
+from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_devices import NodeDevices
 from rules.nodes.node_selector import admitted
@@ -90,7 +91,8 @@ class NodeEvaluator:
     a bit set; returning: those that do not, but may offer them again. having: the nodes that have Amounts,
     and those that may have them again. excess: of Amounts, those that no node has. similar: for a tuple of
     names that no node offers, a similar one that some do, or nothing. uncounted: of a tuple of names, the
-    extended resources of which no node has a known amount. tainted: the nodes with taints that
+    extended resources of which no node has a known amount. largest_memory: of a GPU, for a tuple of names and
+    LabelNames, see there. tainted: the nodes with taints that
     keep pods away, as a bit set.
     """
 
@@ -115,6 +117,9 @@ class NodeEvaluator:
         self.pool_terms = bounded_cache(self._find_terms, _REMEMBERED, _is_short_sum)
         self.uncounted = bounded_cache(self._uncounted, _REMEMBERED_NAMES, _are_short)
         self.similar = bounded_cache(self._similar, _REMEMBERED_NAMES, _are_short)
+        self.largest_memory = bounded_cache(
+            self._largest_memory, _REMEMBERED_NAMES, lambda key: _are_short(key[0])
+        )
         self._tolerated = bounded_cache(
             self._find_tolerated, _REMEMBERED_NAMES, lambda key: length(key) <= _LONGEST_NAMES
         )
@@ -134,6 +139,17 @@ class NodeEvaluator:
     def _uncounted(self, names: tuple[str, ...]) -> tuple[str, ...]:
         """Return the extended resources of which no node has a known amount."""
         return tuple(name for name in names if "/" in name and not self.inventory.largest_amount(name))
+
+    def _largest_memory(self, key: tuple[tuple[str, ...], LabelNames]) -> int | None:
+        """Return the MiB of the largest GPU among the nodes that offer resources, or may offer them again.
+
+        None if the memory of one is unknown, or there is no such node.
+        """
+        names, labels = key
+        classes = self.inventory.classes(self.offering(names) | self.returning(names), labels)
+        memory = [node_class.capabilities.gpu_memory_mib for node_class in classes]
+        known = [mib for mib in memory if mib is not None]
+        return max(known, default=None) if len(known) == len(memory) else None
 
     def _returning(self, names: tuple[str, ...]) -> int:
         """Return the nodes that do not offer all resources, but may offer them again, as a bit set."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import ClassVar, Final
 
 from rules.compatibility.checks.base import Check
@@ -17,18 +17,14 @@ from rules.text.i18n import Message
 _MISSING: Final = Message("no label provides the GPU memory")
 
 
-def too_much_memory(
-    policy: SharingPolicy, share: RequestedMemory, memory: Sequence[int | None]
-) -> CheckResult | None:
-    """Return the result that a share has more memory than any GPU, or None if not, or if one is unknown.
+def too_much_memory(policy: SharingPolicy, share: RequestedMemory, most: int) -> CheckResult | None:
+    """Return the result that a share has more memory than any GPU, or None if not. most: MiB of the largest.
 
     Never certain: a system that shares GPUs may have a setting by which their memory counts several times.
     """
     level = capped(policy.checks.gpu_memory, certain=False)
-    known = [mib for mib in memory if mib is not None]
-    if level is Level.COMPATIBLE or len(known) < len(memory) or not known or share.mib <= max(known):
+    if level is Level.COMPATIBLE or share.mib <= most:
         return None
-    most = max(known)
     reason = Message(
         "{resource} is {mib} of GPU memory, and no GPU has more than {most}",
         resource=share.resource,
