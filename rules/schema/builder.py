@@ -28,6 +28,7 @@ PATCHABLE: Final = (
     "noFittingNode",
     "newNodes",
     "migSlices",
+    "baseline",
     "declarations",
     "containerRuntime",
     "checks",

@@ -144,7 +144,8 @@ def _patchable(key: str) -> dict[str, Any]:
     models = {kind: model for kind, model in _DOCUMENTS.items() if key in patchable_keys(model)}
     words = {word: None for model in models.values() for word in _words(model, key)}
     kinds = " and ".join(map(type_of, models))
-    return {"enum": [*words], "description": f"of {kinds}: takes precedence over the same key in the rule"}
+    about = f"of {kinds}: takes precedence over the same key in the rule"
+    return _text_of([*words]) | {"description": about}
 
 
 def _narrowed(kind: str, model: type[RuleDocument]) -> dict[str, Any]:
@@ -153,18 +154,24 @@ def _narrowed(kind: str, model: type[RuleDocument]) -> dict[str, Any]:
     label = {"properties": {"labels": {"properties": {TYPE_LABEL: {"const": type_of(kind)}}}}}
     own = {
         "propertyNames": {"enum": [DOCUMENT_KEY, *keys]},
-        "properties": {key: {"enum": _words(model, key)} for key in keys},
+        "properties": {key: _text_of(_words(model, key)) for key in keys},
     }
     return {"if": {"properties": {"metadata": label}}, "then": {"properties": {"data": own}}}
 
 
+def _text_of(words: list[str]) -> dict[str, Any]:
+    """Return the schema of one of some words; without any, of a text."""
+    return {"enum": words} if words else dict(_TEXT)
+
+
 def _words(model: type[RuleDocument], key: str) -> list[str]:
+    """Return the words that a patchable key can have; none if it is another text."""
     schema = _schema(model)
     name, _, inner = key.partition(".")
     member = schema["properties"][name]
     if inner:
         member = schema["$defs"][member["$ref"].rpartition("/")[2]]["properties"][inner]
-    words: list[str] = member["enum"]
+    words: list[str] = member.get("enum", [])
     return words
 
 

@@ -278,6 +278,17 @@ def test_a_check_can_be_set_in_the_data() -> None:
     assert expected == rule.sharing.checks
 
 
+def test_mission_4_the_baseline_can_be_set_in_the_data() -> None:
+    """So an overlay or Helm can set it to what the installed release supports."""
+    text = compatibility_rule(sharing="virtual", data={"baseline": "12.9"})
+
+    assert CudaVersion(12, 9) == compatibility(text).sharing.baseline
+    assert ["baseline is for sharing: virtual"] == [
+        str(error.message)
+        for error in load_rules([("rule.yaml", compatibility_rule(data={"baseline": "12.9"}))]).errors
+    ]
+
+
 def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
     """A setting whose name in the file is that in the code has no alias."""
     text = compatibility_rule(data={"declarations": "deny"})
@@ -325,12 +336,12 @@ def test_every_patchable_setting_is_one_of_some_kind_of_rule() -> None:
         ),
         (
             {},
-            {"baseline": "12.4"},
+            {"minCuda": "12.4"},
             [
                 (
-                    "data.baseline: unknown key 'baseline'; known keys: rule.yaml, enforcementAction, "
+                    "data.minCuda: unknown key 'minCuda'; known keys: rule.yaml, enforcementAction, "
                     "minorVersionCompatibility, majorVersionMismatch, newerMajorVersions, noFittingNode, "
-                    "newNodes, migSlices, declarations, containerRuntime, "
+                    "newNodes, migSlices, baseline, declarations, containerRuntime, "
                     "checks.gpuCount, checks.taints, checks.parallelism, checks.sharedMemory, "
                     "checks.sharedGpuCount, checks.exclusiveDevices, checks.architecture, checks.gpuMemory, "
                     "checks.gpuSettings, checks.model, checks.interception, checks.claimConfigs"

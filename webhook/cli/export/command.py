@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from rules.model.rule import Exemption, Rule
+from rules.model.rule import CompatibilityRule, Exemption, Rule
 from rules.schema.errors import reason_of
 from rules.text.i18n import Message
 from webhook.cli.export.policies import ExportError, export
@@ -15,7 +15,12 @@ from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.options import language_option, namespace_option, output_option
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import print_error, print_json, print_warning
-from webhook.cli.terminal.vocabulary import NO_EXEMPTIONS, NOT_CONVERTED, ONLY_RESOURCE_RULES
+from webhook.cli.terminal.vocabulary import (
+    NO_COMPATIBILITY,
+    NO_EXEMPTIONS,
+    NOT_CONVERTED,
+    ONLY_RESOURCE_RULES,
+)
 from webhook.yaml_output import dump_yaml
 
 
@@ -61,4 +66,7 @@ def command(paths: tuple[str, ...], output: str, session: Session) -> None:
 
 
 def _why_omitted(rule: Rule) -> Message:
+    """Return why a rule of another kind is not converted."""
+    if isinstance(rule, CompatibilityRule):
+        return NO_COMPATIBILITY
     return NO_EXEMPTIONS if isinstance(rule, Exemption) else ONLY_RESOURCE_RULES

@@ -273,6 +273,10 @@ WHEN_TRUSTED: Final = Message("the time at which all webhook configurations trus
 # `export`.
 NOT_CONVERTED: Final = Message("{rule}: not converted: {reason}")
 NO_EXEMPTIONS: Final = Message("policies do not support exemptions; they also check the exempted pods")
+NO_COMPATIBILITY: Final = Message(
+    "policies check neither drivers, images and nodes nor variables and privileges, "
+    "such as privileged containers with shares"
+)
 ONLY_RESOURCE_RULES: Final = Message("policies support only resource rules")
 
 # `version`.

@@ -14,6 +14,7 @@ from rules.decision.injection_stage import READ
 from rules.schema.loader import load_rules
 from tests.support.builders import exemption, injection_rule, resource_rule
 from tests.support.command import gpugate
+from tests.support.node_builders import compatibility_rule
 from webhook.cli.export.policies import MEMBERS, NOT_EXPORTED, export
 
 KEY = "vendor.com/device"
@@ -125,6 +126,7 @@ def test_the_command_prints_objects_and_lists_what_it_omits(tmp_path: Path) -> N
     """Objects on stdout, the rest on stderr."""
     (tmp_path / "a.yaml").write_text(resource_rule(KEY, group="g", runtimeClassName="nvidia"), "utf-8")
     (tmp_path / "b.yaml").write_text(injection_rule({"hostIPC": True}, name="ipc"), "utf-8")
+    (tmp_path / "d.yaml").write_text(compatibility_rule(name="shares"), "utf-8")
     spared = exemption("ipc", name="spared", namespaces={"include": ["a"]})
     (tmp_path / "c.yaml").write_text(spared, "utf-8")
     result = gpugate("export", tmp_path)
@@ -134,6 +136,7 @@ def test_the_command_prints_objects_and_lists_what_it_omits(tmp_path: Path) -> N
     assert json.loads(listed.stdout)["items"] == list(yaml.safe_load_all(result.stdout))
     assert "runtimeClassName nvidia is not set" in result.stderr
     assert "ipc: not converted: policies support only resource rules" in result.stderr
+    assert "shares: not converted: policies check neither drivers" in result.stderr
     assert (
         "spared: not converted: policies do not support exemptions; they also check the exempted pods"
         in result.stderr
