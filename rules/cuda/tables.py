@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+from calendar import timegm
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache, partial, wraps
@@ -189,6 +190,17 @@ def derived(function: Callable[[Facts], T]) -> Callable[[Facts], T]:
 
 
 BUILT_IN: Final = Facts(read_table)
+# Seconds after which facts are old: an alert reports them, and a denial that rests on them says so.
+OLD_S: Final = 90 * 86400.0
+
+
+@derived
+def looked_up(facts: Facts) -> float:
+    """Return the start of `Facts.date` in seconds since the epoch (UTC)."""
+    year, month, day = map(int, facts.date.split("-"))
+    return timegm((year, month, day, 0, 0, 0))
+
+
 # Compiles a pattern of a table; the next release of facts has most of them again.
 pattern: Final = lru_cache(maxsize=4096)(re.compile)
 

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from rules.kube.pod import Container
-from rules.model.finding import Finding, notice, with_fix
+from rules.model.finding import Basis, Finding, notice, with_fix
 from rules.text.i18n import Language, Line, Lines, Message, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -120,6 +120,10 @@ _VIOLATION: Final = Line("found {actual}, expected {expected}")
 _WITH_DESCRIPTION: Final = Line("{expected} ({description})")
 _DENIED: Final = Message("{kind} denied by gpugate: {violation}")
 _DENIED_SEVERAL: Final = Message("{kind} denied by gpugate, {count} violations: 1. {violation}")
+_OLD_FACTS: Final = Message(
+    "the facts about CUDA, drivers and GPUs are of {date}; newer ones may give another result: "
+    "upgrade gpugate, or apply newer facts"
+)
 _NUMBERED: Final = Message("{number}. {violation}")
 _OF_RULE: Final = Message("{line} [rule {rule}]")
 
@@ -205,14 +209,21 @@ def _cut(text: str, length: int) -> str:
     return text if len(text) <= length else text[: max(length - 1, 0)] + _ELLIPSIS
 
 
-def denial(kind: str, violations: Sequence[Finding]) -> Message:
-    """Return the message of a denial: the first violation in the first line, then each on a line."""
+def denial(kind: str, violations: Sequence[Finding], old_facts: str = "") -> Message:
+    """Return the message of a denial: the first violation in the first line, then each on a line.
+
+    old_facts: the date of facts that are old, which the last line says if a violation rests on facts.
+    """
     first, *others = map(_item, violations)
-    if not others:
-        return _DENIED.having(kind=kind, violation=first)
-    head = _DENIED_SEVERAL.having(kind=kind, count=len(violations), violation=first)
-    numbered = (_NUMBERED.having(number=at, violation=item) for at, item in enumerate(others, start=2))
-    return Lines("\n  ", (head, *numbered))
+    if others:
+        head = _DENIED_SEVERAL.having(kind=kind, count=len(violations), violation=first)
+        numbered = (_NUMBERED.having(number=at, violation=item) for at, item in enumerate(others, start=2))
+        text: Message = Lines("\n  ", (head, *numbered))
+    else:
+        text = _DENIED.having(kind=kind, violation=first)
+    if not old_facts or all(violation.basis is not Basis.FACT for violation in violations):
+        return text
+    return Lines("\n", (text, _OLD_FACTS.having(date=old_facts)))
 
 
 def _item(violation: Finding) -> Message:

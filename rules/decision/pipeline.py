@@ -21,6 +21,7 @@ from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources,
 from rules.compatibility.evaluate import evaluate, inject_affinity
 from rules.compatibility.result import RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
+from rules.cuda.tables import OLD_S, looked_up
 from rules.decision import injection_stage, messages, not_checked, resource_stage
 from rules.decision.exemptions import PodExemptions, capped, permitted, warning_lines
 from rules.decision.injection_stage import ContainerInputs
@@ -150,7 +151,7 @@ def _decide(
         return _permitted(policy, request, denied)
     shared = _Shared(snapshot, request, now, observer)
     decisions = [Pipeline(shared, pod).run() for pod in pods]
-    decision = decisions[0] if len(decisions) == 1 else _together(request, decisions)
+    decision = decisions[0] if len(decisions) == 1 else _together(shared, decisions)
     return decision if decision.allowed else _permitted(policy, request, decision)
 
 
@@ -203,6 +204,12 @@ class _Shared:
         self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()
         self.pairs = pairs_budget()
+
+    def denial(self, violations: Sequence[Finding]) -> Message:
+        """Return the message of a denial; it says so if it rests on facts that are old at a known time."""
+        facts = self.snapshot.policy.facts
+        is_old = OLD_S < self.now - looked_up(facts) < math.inf
+        return messages.denial(self.request.kind, violations, facts.date if is_old else "")
 
 
 class Pipeline:
@@ -543,7 +550,7 @@ class Pipeline:
         denying = [violation for violation in violations if violation.action is Action.DENY]
         return Decision(
             allowed=not denying,
-            denial=messages.denial(self._request.kind, denying) if denying else Message(),
+            denial=self._shared.denial(denying) if denying else Message(),
             violations=violations,
             notices=notices,
             warning_lines=warnings,
@@ -616,7 +623,7 @@ def _permitted(policy: Policy, request: AdmissionRequest, denied: Decision) -> D
     return permitted(denied)
 
 
-def _together(request: AdmissionRequest, decisions: list[Decision]) -> Decision:
+def _together(shared: _Shared, decisions: list[Decision]) -> Decision:
     """Return one decision on an object of several pod templates."""
     if not decisions:
         return ALLOWED
@@ -636,5 +643,5 @@ def _together(request: AdmissionRequest, decisions: list[Decision]) -> Decision:
         "not_checked": tuple(part for decision in decisions for part in decision.not_checked),
     }
     if denying := [violation for violation in violations if violation.action is Action.DENY]:
-        return Decision.deny(messages.denial(request.kind, denying), violations, **facts)
+        return Decision.deny(shared.denial(denying), violations, **facts)
     return Decision.allow(violations, **facts)

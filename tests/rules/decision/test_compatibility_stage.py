@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
 
+from rules.cuda.tables import BUILT_IN, OLD_S, looked_up
+from rules.decision.pipeline import Snapshot, decide
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
-from tests.support.builders import pod, policy, warning_texts
+from tests.support.builders import pod, policy, request, resource_rule, warning_texts
 from tests.support.node_builders import (
     compatibility_rule,
     cuda_image,
@@ -111,3 +114,27 @@ def test_a_rule_with_a_false_condition_does_not_apply(conditions: list[str]) -> 
     found = _decided({"a": "13.0"}, match={"conditions": conditions})
 
     assert (True, (), ()) == (found.allowed, found.rules, warning_texts(found))
+
+
+@pytest.mark.parametrize(("age_s", "is_said"), [(OLD_S, False), (OLD_S + 1, True), (math.inf, False)])
+def test_a_denial_that_rests_on_old_facts_says_so_once_in_its_last_line(age_s: float, is_said: bool) -> None:
+    """Without a time, no facts are old."""
+    template = pod(
+        *(gpu_container(cuda_image(cuda), name=name) for name, cuda in [("a", "13.0"), ("b", "12.8")])
+    )
+    tasks = [{"template": template}, {"template": template}]
+    job = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "spec": {"tasks": tasks}}
+    snapshot = Snapshot(policy(compatibility_rule()), _cluster(1))
+    old = f"the facts about CUDA, drivers and GPUs are of {BUILT_IN.date}; newer ones may give another result"
+    for document in (template, job):
+        lines = decide(snapshot, request(document), looked_up(BUILT_IN) + age_s).denial.en.splitlines()
+
+        assert [False] * (len(lines) - 1) + [is_said] == [line.startswith(old) for line in lines]
+
+
+def test_a_denial_by_a_rule_alone_does_not_name_old_facts() -> None:
+    snapshot = Snapshot(policy(resource_rule(limits="disabled")), _cluster(1))
+    denied = decide(snapshot, request(pod()), looked_up(BUILT_IN) + 2 * OLD_S)
+
+    assert not denied.allowed
+    assert "the facts about" not in denied.denial.en
