@@ -16,7 +16,7 @@ from rules.model.certainty import Certainty
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Message, Text
-from webhook.agent.cuda_view import LIBRARY, CudaView
+from webhook.agent.cuda_view import LIBRARY, SECONDS, CudaView
 from webhook.agent.labels import CUDA_LABELS, capabilities_of, differences, metadata_of
 from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
 
@@ -84,6 +84,7 @@ class Diagnosis:
         )
 
 
+HANGS: Final = Message("{library} does not answer within {seconds} seconds", library=LIBRARY, seconds=SECONDS)
 _START_FABRIC_MANAGER: Final = Message("start the Fabric Manager of the driver's version, and check its log")
 _CHECK_DEVICES: Final = Message("check CUDA_VISIBLE_DEVICES, and MIG instances")
 _NONE_SEEN: Final = Message("programs see none of the GPUs")
@@ -203,6 +204,7 @@ def diagnose(
         return (explain(probed, module, nouveau=nouveau),)
     return (
         *_of_probe(probed, labels or {}),
+        *_of_fabric_manager(probed),
         *(_of_view(view, probed) if view and probed.gpus else ()),
         *(_of_labels(labels, probed) if labels is not None else ()),
     )
@@ -220,7 +222,7 @@ def _without_gpu(probe: Probe, labels: Mapping[str, str]) -> Diagnosis:
     problem = Message("driver {driver} has no GPU", driver=probe.driver)
     remedy = Message("{kernel_log}, and `lspci -d 10de:`", kernel_log=_KERNEL_LOG)
     now = capabilities_of(probe)
-    before = NodeReader("", labels).capabilities(LabelNames())
+    before = NodeReader("", labels).capabilities(LabelNames(), probe.facts)
     if check_result := unsupported_gpu(replace(before, driver=now.driver, cuda=now.cuda)):
         labelled = Message(", and by its labels the node has one: {reason}", reason=check_result.reason)
         problem, remedy = _followed(problem, labelled), check_result.remedy
@@ -262,8 +264,29 @@ def _of_gpu(name: str, gpu: Gpu, probe: Probe) -> Iterator[Diagnosis]:
         )
 
 
+def _of_fabric_manager(probe: Probe) -> Iterator[Diagnosis]:
+    """Yield that Fabric Manager is of another version than the driver, if the GPUs use it.
+
+    If their fabric is ready, it was started before an upgrade, and its next start fails.
+    """
+    version, driver = probe.fabric_manager, probe.driver
+    states = {gpu.fabric for gpu in probe.gpus} - {None}
+    if version is None or driver is None or not states or version == driver:
+        return
+    yield Diagnosis(
+        Message("Fabric Manager has version {version}, the driver {driver}", version=version, driver=driver),
+        Message("install Fabric Manager {driver}, and restart it", driver=driver),
+        broken=states != {FABRIC_READY},
+        cuda=_NOT_READY,
+    )
+
+
 def _of_view(view: CudaView, probe: Probe) -> Iterator[Diagnosis]:
     """Yield where what a program sees is not what NVML reports."""
+    if view.hung:
+        remedy = Message("{kernel_log}, and reboot the node", kernel_log=_KERNEL_LOG)
+        yield Diagnosis(HANGS, remedy)
+        return
     if view.error:
         problem = Message(
             "{call} of {library} fails with error {error}", call=view.call, library=LIBRARY, error=view.error

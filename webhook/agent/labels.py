@@ -121,6 +121,7 @@ def capabilities_of(probe: Probe) -> NodeCapabilities:
         product=None if not product or product.isdecimal() else product,  # a number names no product
         memory_mib=_lowest(gpu.memory_mib for gpu in probe.gpus),
         mig_devices=any(gpu.mig for gpu in probe.gpus),
+        facts=probe.facts,
     )
 
 

@@ -9,13 +9,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final
 
 import pynvml
 
+from rules.cuda.tables import BUILT_IN, Facts
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 
@@ -100,6 +101,8 @@ class Probe:
     gpus: tuple[Gpu, ...]
     mps: tuple[str, ...] = ()  # directories of MPS control daemons
     toolkit: ContainerToolkit | None = None
+    fabric_manager: DriverVersion | None = None  # the installed one
+    facts: Facts = field(default=BUILT_IN, repr=False)  # what is known of drivers and GPUs
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,8 @@ def node(*arguments: str) -> Result:
 def _kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """Give the kernel a driver, and programs no libcuda, whatever this machine has."""
     monkeypatch.setattr("webhook.cli.commands.node.kernel_module", lambda: "535.129.03")
-    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: None)
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda_in_time", lambda: None)
+    monkeypatch.setattr("webhook.cli.commands.node.fabric_manager_version", lambda: None)
 
 
 def test_a_dry_run_prints_the_labels_without_a_cluster() -> None:
@@ -339,7 +340,9 @@ def test_check_shows_what_a_program_sees_and_the_container_toolkit(
     """The first by libcuda beside NVML; what is not here is said to be unknown."""
     with library("t4"):
         without = node("check", "--host-root", str(tmp_path))
-    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: CudaView(0, "", CudaVersion(12, 2), 1))
+    monkeypatch.setattr(
+        "webhook.cli.commands.node.see_cuda_in_time", lambda: CudaView(0, "", CudaVersion(12, 2), 1)
+    )
     config = tmp_path / "etc/nvidia-container-runtime/config.toml"
     config.parent.mkdir(parents=True)
     config.write_text('[nvidia-container-runtime]\nmode = "cdi"\n', "utf-8")
@@ -358,7 +361,7 @@ def test_check_shows_what_a_program_sees_and_the_container_toolkit(
 
 def test_check_exits_with_1_if_programs_cannot_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """Although NVML reports the GPUs."""
-    monkeypatch.setattr("webhook.cli.commands.node.see_cuda", lambda: CudaView(802, "cuInit"))
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda_in_time", lambda: CudaView(802, "cuInit"))
     with library("t4"):
         result = node("check")
 
@@ -367,3 +370,31 @@ def test_check_exits_with_1_if_programs_cannot_start(monkeypatch: pytest.MonkeyP
         "error: cuInit of libcuda.so.1 fails with error 802 (cudaErrorSystemNotReady (802)); start the Fabric"
     )
     assert 1 == result.exit_code
+
+
+def test_mission_10_check_ends_if_libcuda_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the kernel log as the next step."""
+    monkeypatch.setattr("webhook.cli.commands.node.see_cuda_in_time", lambda: CudaView(0, hung=True))
+    with library("t4"):
+        result, document = node("check"), json.loads(node("check", "-o", "json").stdout)
+
+    assert "libcuda      libcuda.so.1 does not answer within 60 seconds\n" in result.stdout
+    assert result.stderr.startswith(
+        "error: libcuda.so.1 does not answer within 60 seconds; check the kernel log"
+    )
+    assert {"error": None, "cuda": None, "devices": None} == document["libcuda"]
+    assert 1 == result.exit_code
+
+
+def test_mission_10_check_takes_facts(tmp_path: Path) -> None:
+    """A bundle or a folder, as other commands; a wrong one is an error with its name."""
+    wrong = tmp_path / "facts.json"
+    wrong.write_text("{}", "utf-8")
+    with library("t4"):
+        built_in, without, failed = (
+            node("check", *args) for args in (["--facts", "builtin"], [], ["--facts", str(wrong)])
+        )
+
+    assert built_in.stdout == without.stdout
+    assert (0, 2) == (built_in.exit_code, failed.exit_code)
+    assert str(wrong) in failed.stderr

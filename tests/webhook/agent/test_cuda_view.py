@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
+import sys
+import time
 from typing import Any
 
 import pytest
 
 from rules.cuda.versions import CudaVersion
 from tests.support.nvml import library, recorded
-from webhook.agent.cuda_view import CudaView, see_cuda
+from webhook.agent.cuda_view import CudaView, see_cuda, see_cuda_in_time
 from webhook.agent.diagnosis import diagnose, explain
 from webhook.agent.nvml_probe import Failure, Probe, probe
 
@@ -102,3 +104,32 @@ def test_nouveau_is_named_where_it_keeps_the_gpus(error: str) -> None:
     assert "blacklist nouveau" in explain(failure, None, nouveau=True).remedy.en
     assert "nouveau" not in explain(failure, "535.129.03", nouveau=True).problem.en
     assert "nouveau" not in explain(failure, None).problem.en
+
+
+@pytest.mark.parametrize(
+    ("script", "view"),
+    [
+        ("print('null')", None),
+        ("print('[0, \"\", [13, 1], 2]')", CudaView(0, "", CudaVersion(13, 1), 2)),
+        ("print('[802, \"cuInit\", null, null]')", CudaView(802, "cuInit")),
+        ("import os; os.abort()", CudaView(999, "cuInit")),
+    ],
+)
+def test_mission_10_a_child_process_asks_the_library(script: str, view: CudaView | None) -> None:
+    """If the library ends it, that is an error of cuInit."""
+    assert view == see_cuda_in_time(30, [sys.executable, "-c", script])
+
+
+def test_mission_10_a_library_that_hangs_does_not_hang_the_command() -> None:
+    """The child process is ended."""
+    begun = time.monotonic()
+    view = see_cuda_in_time(0.1, [sys.executable, "-c", "import time; time.sleep(60)"])
+
+    assert CudaView(0, hung=True) == view
+    assert time.monotonic() - begun < 30
+    assert [("libcuda.so.1 does not answer within 60 seconds", "", True)] == _of_t4(CudaView(0, hung=True))
+
+
+def test_mission_10_the_child_process_runs_with_the_modules_of_this_one() -> None:
+    """Without libcuda here, it sees what this process sees."""
+    assert see_cuda() == see_cuda_in_time()

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -18,8 +19,9 @@ import click
 from rules import Language
 from rules.text.i18n import Message
 from webhook.agent.container_toolkit import HOST_ROOT
-from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda
-from webhook.agent.diagnosis import Diagnosis, diagnose, explain
+from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
+from webhook.agent.diagnosis import HANGS, Diagnosis, diagnose, explain
+from webhook.agent.fabric_manager import fabric_manager_version
 from webhook.agent.labels import (
     NO_METADATA,
     capabilities_of,
@@ -31,6 +33,8 @@ from webhook.agent.labels import (
 from webhook.agent.nvml_probe import MPS_DIRECTORIES, NOUVEAU, Failure, Gpu, Probe, kernel_module, probe
 from webhook.agent.supported_workloads import CompatibilityMode, Runtime, data_types, runtimes
 from webhook.cli.inputs.cluster_source import ClusterSource
+from webhook.cli.inputs.completers import FILE
+from webhook.cli.inputs.facts import read_facts, release_of
 from webhook.cli.inputs.options import (
     context_option,
     kubeconfig_option,
@@ -100,7 +104,11 @@ def report_of(
         "mps": {"capable": mps_capable(known), "daemons": list(known.mps)},
         "libcuda": None
         if view is None
-        else {"error": view.error, "cuda": view.cuda and str(view.cuda), "devices": view.devices},
+        else {
+            "error": None if view.hung else view.error,
+            "cuda": view.cuda and str(view.cuda),
+            "devices": view.devices,
+        },
         "containerToolkit": {"mode": known.toolkit.mode.value, "version": known.toolkit.version or None}
         if known.toolkit
         else None,
@@ -156,6 +164,8 @@ def show_probe(result: Probe, view: CudaView | None, language: Language) -> None
 def _seen(view: CudaView | None) -> Message:
     if view is None:
         return LIBCUDA_MISSING.having(library=LIBRARY)
+    if view.hung:
+        return HANGS
     if view.error:
         return LIBCUDA_FAILS.having(call=view.call, error=view.error)
     return LIBCUDA.having(cuda=view.cuda, devices=view.devices)
@@ -349,11 +359,20 @@ def label(
 
 
 @command.command()
+@click.option(
+    "--facts",
+    "facts_path",
+    type=FILE,
+    metavar="FACTS",
+    help="Facts about drivers and GPUs: a bundle, as `gpugate facts bundle` writes it, a folder of tables, "
+    "or builtin.  [default: builtin]",
+)
 @_node_options
-def check(output: str, node: _Node) -> None:
+def check(facts_path: str | None, output: str, node: _Node) -> None:
     """Show which pods this node can run, and its problems.
 
     With a cluster, or in a pod, also compares the labels of the node. Exit status 1 if pods will fail.
+    A call of libcuda that does not return within a minute is a problem, and does not stop the command.
 
     \b
     Examples:
@@ -362,7 +381,12 @@ def check(output: str, node: _Node) -> None:
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
     result, module, language = node.probe(), kernel_module(), node.language
-    view = see_cuda() if isinstance(result, Probe) else None
+    view = None
+    if isinstance(result, Probe):
+        view = see_cuda_in_time()
+        result = replace(result, fabric_manager=fabric_manager_version())
+        if facts_path is not None:
+            result = replace(result, facts=release_of(read_facts(facts_path), facts_path).facts)
     problems = diagnose(result, module, _labels(node), view, nouveau=NOUVEAU.is_dir())
     if output == "json":
         print_json(report_of(result, module, view, problems, language))
