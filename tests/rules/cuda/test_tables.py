@@ -28,6 +28,7 @@ from rules.cuda.tables import (
     listed_before,
     minor_version_floor,
     read_table,
+    table_names,
     toolkits,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -441,3 +442,10 @@ def test_each_table_that_is_read_of_facts_belongs_to_their_release() -> None:
 
     assert {"drivers", "gpus", "frameworks", "cloud_gpus"} <= read
     assert set() == read - set(RELEASED)
+
+
+@pytest.mark.parametrize("page", ["docs/facts.md", "docs/zh/facts.md"])
+def test_the_documentation_names_each_table_that_a_bundle_does_not_have(page: str) -> None:
+    text = (ROOT / page).read_text("utf-8")
+
+    assert [] == [name for name in {*table_names()} - {*RELEASED} if f"`{name}`" not in text]
