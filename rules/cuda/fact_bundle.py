@@ -230,6 +230,7 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "toolkit_wheels": {"cuda": CudaVersion.parse, "built_for": ComputeCapability.parse},
     "branches": {"cuda": CudaVersion.parse},
     "driver_redist": {"cuda": CudaVersion.parse},
+    "framework_wheels": {"cuda": CudaVersion.parse},
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
     "gpus": {"compute": ComputeCapability.parse, "listed": DriverVersion.parse},

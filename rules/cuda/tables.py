@@ -29,7 +29,14 @@ _FOLDER: Final = Path(__file__).parents[1] / "facts"
 # All tables as JSON, one in a line, which is read in a tenth of the time.
 STORED: Final = _FOLDER / "stored_tables.json"
 # Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
-GENERATED: Final = ("aws_instances", "driver_branches", "driver_redist", "gpu_profiles", "toolkit_wheels")
+GENERATED: Final = (
+    "aws_instances",
+    "driver_branches",
+    "driver_redist",
+    "framework_wheels",
+    "gpu_profiles",
+    "toolkit_wheels",
+)
 # Tables of a release of facts. The others tell how gpugate reads pods and clusters, and change with its code.
 RELEASED: Final = (
     "cloud_gpus",

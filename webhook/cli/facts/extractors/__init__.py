@@ -8,6 +8,7 @@ from webhook.cli.facts.extractors import (
     aws_instances,
     driver_branches,
     driver_redist,
+    framework_wheels,
     gpu_profiles,
     toolkit_wheels,
 )
@@ -38,6 +39,14 @@ EXTRACTORS: Final = (
         "CUDA of driver branches. A row of drivers.yaml, branches, takes precedence.",
         driver_redist.find,
         driver_redist.rows,
+    ),
+    Extractor(
+        "framework_wheels",
+        "framework-wheels",
+        "verified",
+        "CUDA of frameworks' releases. No check reads it: rows of images.yaml are by hand.",
+        framework_wheels.find,
+        framework_wheels.rows,
     ),
     Extractor(
         "gpu_profiles",
