@@ -30,7 +30,10 @@ SETTING = "checks.gpuSettings"
 REMOVE: Final = Message("remove {name} from env")
 # Of a variable of the device plugin, and of a privileged container: what is wrong, and what to do.
 SET_BY_HAND: Final = (
-    Message("{name} set by hand replaces the device plugin's: the container may see other GPUs than its own"),
+    Message(
+        "{name} set by hand replaces the value of the device plugin: "
+        "the container may see other GPUs than its own"
+    ),
     REMOVE,
 )
 PRIVILEGED: Final = (
@@ -194,8 +197,8 @@ def _of_other_gpus(settings: _Settings) -> Iterator[_Reason]:
         path = paths.get(volume) if isinstance(volume, str) else None
         if path is not None and any(pattern.fullmatch(path) for pattern in known.driver_paths):
             reason = Message(
-                "{path} of the node is mounted beside a request for GPUs: "
-                "it may differ from what the runtime mounts",
+                "the container requests GPUs and mounts {path} of the node, "
+                "which may differ from what the runtime mounts",
                 path=shortened(path, _LONGEST),
             )
             remedy = Message("remove the mount; the container runtime mounts the driver")
@@ -219,7 +222,7 @@ def _of_cuda_devices(settings: _Settings) -> Iterator[_Reason]:
         if len(index) > len(str(gpus.devices)) or int(index) >= gpus.devices:
             reason = Message(
                 "{name}={value} names GPU {index}, but the container has {count}, counted from 0: "
-                "CUDA uses none from there on",
+                "CUDA ignores this one and all after it",
                 name=name,
                 value=shortened(value, _LONGEST),
                 index=shortened(index, _LONGEST),
@@ -244,8 +247,7 @@ def _of_mps(settings: _Settings) -> Iterator[_Reason]:
     if any(known.mps_program in word for word in words):
         return
     reason = Message(
-        "{name} is without effect, unless the node shares its GPUs by MPS: "
-        "the container requests no share of MPS",
+        "{name} has no effect unless the node shares its GPUs by MPS: the container requests no share of MPS",
         name=name,
     )
     yield reason, REMOVE.having(name=name), container.variable_path(name)

@@ -296,7 +296,9 @@ def _of_value(field: _Field, value: object, path: Path) -> Iterator[Mistake]:
 def _unexpected(effect: Effect, path: Path, value: object, expected: Iterable[str | Message]) -> Mistake:
     """Return the mistake of a value; None: it is missing."""
     allowed = [*expected]
-    wanted = Joined(" or ", [Joined(", ", allowed[:-1]), allowed[-1]]) if len(allowed) > 1 else allowed[0]
+    wanted: Message | str = allowed[0]
+    if len(allowed) > 1:
+        wanted = Message("{values} or {last}", values=Joined(", ", allowed[:-1]), last=allowed[-1])
     if value is None:
         return Mistake(effect, path, Message("it is missing, expected {expected}", expected=wanted))
     shown = shortened(value if isinstance(value, str) else str(value), _LONGEST)

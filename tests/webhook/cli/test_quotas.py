@@ -113,7 +113,6 @@ def test_json_names_quota_and_resource(tmp_path: Path) -> None:
             "1 of 2 pods that need 4",
         ),
         ("Job", "batch/v1", {"parallelism": 3, "template": {"spec": spec_of()}}, "2 of 3 pods that need 3"),
-        ("Job", "batch/v1", {"template": {"spec": spec_of(3)}}, "0 of 1 pod that need 3"),
         (
             "CronJob",
             "batch/v1",
@@ -154,6 +153,14 @@ def test_of_a_workload_it_is_said_how_many_pods_fit(
     ) == [text[text.index("room") : text.index(": request less")] for text in found]
 
 
+def test_of_a_workload_with_one_pod_no_others_are_said_to_be_rejected(tmp_path: Path) -> None:
+    """A Job without parallelism."""
+    job = workload("Job", "batch/v1", {"template": {"spec": spec_of(3)}})
+    (message,) = messages(tmp_path, quota({GPUS: "4"}, {GPUS: "2"}), job)
+
+    assert "left, one pod needs 3; the API server will reject it unless it runs already: request" in message
+
+
 def test_the_steps_of_a_workflow_are_not_added(tmp_path: Path) -> None:
     """It is unknown which of them run at the same time; each must fit. A template alone makes no pods."""
     workflow = workload(
@@ -166,7 +173,7 @@ def test_the_steps_of_a_workflow_are_not_added(tmp_path: Path) -> None:
     result = run(tmp_path, *documents, more=("--workloads", str(kinds)))
 
     assert 1 == result.stdout.count("ResourceQuota 'team'")
-    assert "room for 0 of 1 pod that need 3" in result.stdout
+    assert "one pod needs 3" in result.stdout
 
 
 def test_the_pods_that_a_quota_does_not_count_are_not_reported(tmp_path: Path) -> None:

@@ -38,6 +38,11 @@ _WORKLOAD: Final = Message(
     "{pods} that need {needed}; the API server will reject the others unless they run already: request less, "
     "delete other pods, or raise the quota"
 )
+_ONLY_POD: Final = Message(
+    "ResourceQuota {quota!r}: namespace {namespace} has {left} of {hard} {resource} left, one pod needs "
+    "{needed}; the API server will reject it unless it runs already: request less, delete other pods, or "
+    "raise the quota"
+)
 _UNSET: Final = Message(
     "ResourceQuota {quota!r} of namespace {namespace} requires {resource} in each container, which "
     "{containers} lacks; the API server will reject such a pod: set it, or a default in a LimitRange"
@@ -185,7 +190,8 @@ class Quotas:
                     "pods": counted(copies, "pod"),
                     "fit": str(_pods_that_fit(needs, left)),
                 }
-                yield self._finding(message, quota, (resource,), facts, sure=sure)
+                words = _ONLY_POD if copies == 1 and message is _WORKLOAD else message
+                yield self._finding(words, quota, (resource,), facts, sure=sure)
 
     def _finding(
         self,

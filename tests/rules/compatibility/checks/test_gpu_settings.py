@@ -37,7 +37,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str, str]] = [
         {"env": {"A": "1", "NVIDIA_VISIBLE_DEVICES": "all"}},
         "env[1]",
         (
-            "NVIDIA_VISIBLE_DEVICES set by hand replaces the device plugin's: "
+            "NVIDIA_VISIBLE_DEVICES set by hand replaces the value of the device plugin: "
             "the container may see other GPUs than its own"
         ),
         "remove NVIDIA_VISIBLE_DEVICES from env",
@@ -52,8 +52,8 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str, str]] = [
         {"volumeMounts": [{"name": "driver", "mountPath": "/usr/local/nvidia/lib64"}], "spec": DRIVER},
         "volumeMounts[0]",
         (
-            "/usr/local/nvidia/lib64 of the node is mounted beside a request for GPUs: "
-            "it may differ from what the runtime mounts"
+            "the container requests GPUs and mounts /usr/local/nvidia/lib64 of the node, "
+            "which may differ from what the runtime mounts"
         ),
         "remove the mount; the container runtime mounts the driver",
     ),
@@ -68,7 +68,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str, str]] = [
         "env[0]",
         (
             "CUDA_VISIBLE_DEVICES=0,1 names GPU 1, but the container has 1, counted from 0: "
-            "CUDA uses none from there on"
+            "CUDA ignores this one and all after it"
         ),
         "remove CUDA_VISIBLE_DEVICES from env",
     ),
@@ -76,7 +76,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str, str]] = [
         {"env": {"CUDA_MPS_ACTIVE_THREAD_PERCENTAGE": "50"}},
         "env[0]",
         (
-            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE is without effect, unless the node shares its GPUs by MPS: "
+            "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE has no effect unless the node shares its GPUs by MPS: "
             "the container requests no share of MPS"
         ),
         "remove CUDA_MPS_ACTIVE_THREAD_PERCENTAGE from env",

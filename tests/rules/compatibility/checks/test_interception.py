@@ -89,7 +89,7 @@ OBSTACLES: list[tuple[dict[str, Any], dict[str, Any], Level, str, tuple[str, str
         "containers[0].env[0]",
         (
             (
-                "NVIDIA_VISIBLE_DEVICES set by hand replaces the device plugin's: "
+                "NVIDIA_VISIBLE_DEVICES set by hand replaces the value of the device plugin: "
                 "the container may see other GPUs than its own"
             ),
             "remove NVIDIA_VISIBLE_DEVICES from env",
