@@ -107,7 +107,8 @@ class Example:
         with (
             library(machine),
             patch("webhook.cli.commands.node.kernel_module", lambda: machine["driver"]),
-            patch("webhook.cli.commands.node.see_cuda", lambda: view),
+            patch("webhook.cli.commands.node.see_cuda_in_time", lambda: view),
+            patch("webhook.cli.commands.node.fabric_manager_version", lambda: None),
         ):
             return gpugate(*words, env={"GPUGATE_HOST_ROOT": "/dev/null", "KUBECONFIG": "/dev/null"})
 
