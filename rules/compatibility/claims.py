@@ -135,15 +135,9 @@ def evaluate_claims(
                 findings += judge.judge(claim.name, request)
         if allowance.left < 0:
             break
-        classes = (
-            device.device_class
-            for claim in use.claims
-            for request in claim.requests
-            for device in request.alternatives
-        )
         rule = use.required.rule
-        if result := of_claims(rule.sharing, use.container, classes):
-            findings += report_findings([(use.container, rule, result)], writer)
+        results = of_claims(rule.sharing, use.container, use.claims)
+        findings += report_findings([(use.container, rule, result) for result in results], writer)
     return findings
 
 

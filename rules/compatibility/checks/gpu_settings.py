@@ -7,7 +7,7 @@ None is certain to fail, because the container runtime, its mode and the program
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
+from rules.nodes.devices.claims import PodClaim
 from rules.nodes.gpu_resources import cached_by_names, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.glob import glob
@@ -100,18 +101,45 @@ class GpuSettingsCheck(Check):
 
 
 def of_claims(
-    policy: SharingPolicy, container: Container, device_classes: Iterable[str]
-) -> CheckResult | None:
-    """Return a result if a container that uses claims of these device classes chooses GPUs by a variable."""
+    policy: SharingPolicy, container: Container, claims: Sequence[PodClaim]
+) -> Iterator[CheckResult]:
+    """Yield a result for each variable with which a container chooses other GPUs than those of its claims."""
     known = _known()
+    if policy.checks.gpu_settings is Level.COMPATIBLE or known.variables.isdisjoint(container.variables):
+        return
+    level = capped(policy.checks.gpu_settings, certain=False)
     name = known.runtime_devices
-    if policy.checks.gpu_settings is Level.COMPATIBLE or name not in container.variables:
-        return None
-    if known.claimed_classes.isdisjoint(device_classes):
-        return None
-    reason = Message("{name} has no effect: the driver of the claim replaces it", name=name)
-    path, level = container.variable_path(name), capped(policy.checks.gpu_settings, certain=False)
-    return CheckResult(level, reason, REMOVE.having(name=name), setting=SETTING, path=path)
+    classes = {
+        device.device_class
+        for claim in claims
+        for request in claim.requests
+        for device in request.alternatives
+    }
+    if name in container.variables and not known.claimed_classes.isdisjoint(classes):
+        reason = Message("{name} has no effect: the driver of the claim replaces it", name=name)
+        path = container.variable_path(name)
+        yield CheckResult(level, reason, REMOVE.having(name=name), setting=SETTING, path=path)
+    gpus = _claimed_gpus(known, claims) if known.cuda_devices in container.variables else None
+    if gpus is not None and not gpu_resources(container.names).vendors:
+        variables = Literals(container.variables)
+        for reason, remedy, path in _beyond(known.cuda_devices, variables, container, gpus):
+            yield CheckResult(level, reason, remedy, setting=SETTING, path=path)
+
+
+def _claimed_gpus(known: _Known, claims: Iterable[PodClaim]) -> int | None:
+    """Return how many GPUs claims have at most; None if it is unknown, or if a class is another one."""
+    gpus = 0
+    for claim in claims:
+        if claim.unknown:
+            return None
+        for request in claim.requests:
+            numbers = [device.number for device in request.alternatives]
+            if request.unknown or request.admin or not all(numbers):
+                return None
+            if any(device.device_class != known.gpu_class for device in request.alternatives):
+                return None
+            gpus += max(numbers, default=0)
+    return gpus
 
 
 class _Known(NamedTuple):
@@ -121,6 +149,7 @@ class _Known(NamedTuple):
     shares: tuple[re.Pattern[str], ...]
     runtime_devices: str
     claimed_classes: frozenset[str]
+    gpu_class: str
     capabilities: str
     with_cuda: frozenset[str]
     cuda_devices: str
@@ -211,24 +240,32 @@ def _of_cuda_devices(settings: _Settings) -> Iterator[_Reason]:
     name = settings.known.cuda_devices
     value = settings.variables.get(name)
     gpus = requested_gpus(settings.container) if value else None
-    if not value or gpus is None or any(gpu.slices for _, gpu in gpu_resources((gpus.name,)).resources):
+    if gpus is None or settings.container.has_claims:
+        return  # a claim may add GPUs
+    if any(gpu.slices for _, gpu in gpu_resources((gpus.name,)).resources):
         return
+    yield from _beyond(name, settings.variables, settings.container, gpus.devices)
+
+
+def _beyond(name: str, variables: Literals, container: Container, gpus: int) -> Iterator[_Reason]:
+    """Yield a reason if a variable has an index beyond the number of GPUs of a container."""
+    value = variables.get(name) or ""
     for text in value.split(",", _MOST_DEVICES)[:_MOST_DEVICES]:
         index = text.strip()
         if not (
             index.isascii() and index.isdigit()
         ):  # -1 ends the list, and a UUID may be that of an own GPU
             return
-        if len(index) > len(str(gpus.devices)) or int(index) >= gpus.devices:
+        if len(index) > len(str(gpus)) or int(index) >= gpus:
             reason = Message(
                 "{name}={value} names GPU {index}, but the container has {count}, counted from 0: "
                 "CUDA ignores this one and all after it",
                 name=name,
                 value=shortened(value, _LONGEST),
                 index=shortened(index, _LONGEST),
-                count=gpus.devices,
+                count=gpus,
             )
-            yield reason, REMOVE.having(name=name), settings.container.variable_path(name)
+            yield reason, REMOVE.having(name=name), container.variable_path(name)
             return
 
 

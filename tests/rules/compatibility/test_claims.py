@@ -387,3 +387,49 @@ def test_visible_devices_by_hand_have_no_effect_beside_a_claim_of_gpus(driver: s
     warnings = [warning.en for warning in found.warning_lines if "NVIDIA_VISIBLE_DEVICES" in warning.en]
     assert (True, count) == (found.allowed, len(warnings))
     assert all("has no effect: the driver of the claim replaces it; remove" in each for each in warnings)
+
+
+@pytest.mark.parametrize(
+    ("value", "request_of", "warns"),
+    [
+        ("0,1", {"count": 2}, False),
+        ("1", {"count": 2}, False),
+        ("0,2", {"count": 2}, True),
+        ("1", {}, True),
+        ("7", {"allocationMode": "All"}, False),
+        ("1", {"adminAccess": True}, False),
+        ("GPU-0123", {}, False),
+        ("", {}, False),
+    ],
+)
+def test_mission_2_an_index_beyond_the_gpus_of_a_claim_is_a_warning(
+    value: str, request_of: dict[str, Any], warns: bool
+) -> None:
+    """As beyond those of a request for nvidia.com/gpu."""
+    document = claiming(image="busybox")
+    document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VISIBLE_DEVICES", "value": value}]
+    found = decided(document, NEW_H100, device_class(), claim_template("gpu", **request_of))
+    warnings = [warning.en for warning in found.warning_lines if "CUDA_VISIBLE_DEVICES" in warning.en]
+
+    assert (True, int(warns)) == (found.allowed, len(warnings))
+    assert all("names GPU" in each and "remove CUDA_VISIBLE_DEVICES from env" in each for each in warnings)
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"limits": {"nvidia.com/gpu": "2"}},
+        {"claims": [{"name": "gpu"}, {"name": "absent"}]},
+    ],
+)
+def test_mission_2_beside_gpus_whose_number_is_unknown_no_index_is_beyond_them(other: dict[str, Any]) -> None:
+    """A request for nvidia.com/gpu in addition, or a claim that is not known."""
+    document = claiming(image="busybox")
+    main = document["spec"]["containers"][0]
+    main["env"] = [{"name": "CUDA_VISIBLE_DEVICES", "value": "2"}]
+    main["resources"] |= other
+    absent = {"name": "absent", "resourceClaimTemplateName": "absent"}
+    document["spec"]["resourceClaims"].append(absent)
+    found = decided(document, NEW_H100, device_class(), claim_template("gpu"))
+
+    assert [] == [warning.en for warning in found.warning_lines if "names GPU" in warning.en]

@@ -185,7 +185,7 @@ ENV: list[dict[str, Any]] = [{"name": "A", "value": "1"}]
         (patched(compatibility_rule(), enforcementAction="deny", noFittingNode="warn"), True),
         (patched(compatibility_rule(), enforcementAction="inject"), False),
         (patched(compatibility_rule(), majorVersionMismatch="never"), False),
-        (patched(compatibility_rule(), baseline="12.4"), False),
+        (patched(compatibility_rule(), minCuda="12.4"), False),
         (image_catalog({"image": "x", "cuda": "12.4"}), True),
         (node_profile(), True),
         (node_profile(labelsAtCreation={}), False),

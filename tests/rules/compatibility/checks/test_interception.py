@@ -21,6 +21,7 @@ HAMI: dict[str, Any] = {"nvidia.com/gpumem": 3000}
 VOLCANO: dict[str, Any] = {"volcano.sh/vgpu-memory": 3000}
 KOORDINATOR: dict[str, Any] = {"koordinator.sh/gpu-memory-ratio": 50}
 GPU_MANAGER: dict[str, Any] = {"tencent.com/vcuda-core": 20}
+QGPU: dict[str, Any] = {"tke.cloud.tencent.com/qgpu-memory": 5}
 OTHER: dict[str, Any] = {"aliyun.com/gpu-mem": 3}
 PRIVILEGED: dict[str, Any] = {"securityContext": {"privileged": True}}
 
@@ -58,7 +59,7 @@ OBSTACLES: list[tuple[dict[str, Any], dict[str, Any], Level, str, tuple[str, str
                 "remove privileged: true, unless it needs other devices of the node",
             ),
         )
-        for limits in (VOLCANO, KOORDINATOR, GPU_MANAGER)
+        for limits in (VOLCANO, KOORDINATOR, GPU_MANAGER, QGPU)
     ],
     *[
         (
@@ -184,6 +185,10 @@ def test_what_keeps_the_library_of_a_share_from_working_is_found(
         (HAMI, {"env": {"GPU_CORE_UTILIZATION_POLICY": "FORCE", "ACTIVE_OOM_KILLER": "0"}}),
         (HAMI, {"env": {"LD_LIBRARY_PATH": "/opt/lib"}}),
         (GPU_MANAGER, {"env": {"LD_LIBRARY_PATH": "/opt/lib:/usr/local/nvidia/lib64"}}),
+        (
+            QGPU,
+            runtime_class("gvisor") | {"env": {"CUDA_DISABLE_CONTROL": "true", "LD_LIBRARY_PATH": "/opt"}},
+        ),
         (OTHER, PRIVILEGED | runtime_class("gvisor") | {"env": {"CUDA_DISABLE_CONTROL": "true"}}),
     ],
 )
