@@ -85,6 +85,7 @@ def test_one_line_of_an_event_shows_the_first_violation_with_its_fix(installed: 
     eventually(reported)
     cluster.kubectl("delete", "-n", TEAM, f"{kind}/{name}")
     cluster.kubectl("delete", "-f", "-", input=rule)
+    eventually(lambda: not installed.refusal(asks))  # or the next kind's workload is denied
 
     path = f"spec.containers[0].resources.limits[{DEVICE}]"
     assert f"Pod denied by gpugate: container 'main', {path}: found 2, expected at most one" in shown[0]
