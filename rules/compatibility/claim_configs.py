@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from rules.compatibility.claims import ClaimAllowance
+from rules.compatibility.result import ClaimAllowance
 from rules.model.check_result import Level, capped
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule

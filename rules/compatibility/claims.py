@@ -13,11 +13,17 @@ from rules.compatibility.container_findings import report_findings
 from rules.compatibility.node_evaluation import NodeEvaluator, node_evaluator, results_on
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import NodeClassResult, NodeSetResult, RuleRequirement
+from rules.compatibility.result import (
+    CheckedDevices,
+    ClaimAllowance,
+    NodeClassResult,
+    NodeSetResult,
+    RuleRequirement,
+)
 from rules.cuda.gpu_memory import shown
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level, level_of
+from rules.model.check_result import Level, level_of
 from rules.model.finding import Finding
 from rules.model.rule import Action
 from rules.nodes.devices.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
@@ -25,35 +31,16 @@ from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
 from rules.nodes.devices.devices import DeviceKind, facts_of, gpu_drivers
 from rules.nodes.devices.selectors import memory_selector, minimum_selector
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_selector import candidates as candidate_nodes
 from rules.text.i18n import Message
 from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
 _DRIVER: Final = next(iter(gpu_drivers()))
-# Kinds of devices that are evaluated for the claims of one object, of each alternative and container: 0.1 s.
-# One claim has 256 alternatives at most.
-_MOST_EVALUATIONS: Final = 2048
 _NO_DEVICE: Final = Message("no device that it selects is on a node that the pod can use")
 
 
 # What the devices of a kind offer, and the results of the checks there, by the kind.
-_Checked = dict[DeviceKind, tuple[NodeCapabilities, tuple[CheckResult, ...]]]
-
-
-class ClaimAllowance:
-    """Evaluations that are left for the claims of one object.
-
-    checked: results so far, by what a container requires: equal requirements are checked once on each kind of
-    device, because the size limit counts them once.
-    """
-
-    __slots__ = ("checked", "left")
-
-    def __init__(self) -> None:
-        self.left = _MOST_EVALUATIONS
-        self.checked: dict[RuleRequirement, _Checked] = {}
 
 
 class ClaimUse(NamedTuple):
@@ -152,7 +139,7 @@ class _Judge(NamedTuple):
     allowed: int
     spec: Mapping[str, Any]
     writer: MessageWriter
-    checked: _Checked
+    checked: CheckedDevices
 
     def judge(self, claim: str, request: ClaimRequest) -> list[Finding]:
         """Return the findings on one request."""

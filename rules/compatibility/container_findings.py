@@ -11,21 +11,21 @@ from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.gpu_memory import too_much_memory, too_much_together
 from rules.compatibility.checks.shared_gpu_count import may_share_one, too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
-from rules.compatibility.pod_demand import (
-    applies_to,
-    quantity_of,
-    requested_amounts,
-    requested_resources,
-)
 from rules.compatibility.report import MessageWriter
-from rules.compatibility.result import Amounts, ExcessiveRequest, RuleRequirement
+from rules.compatibility.result import ExcessiveRequest, RuleRequirement
 from rules.cuda.gpu_memory import MIB, RequestedMemory, requested_memory
 from rules.cuda.requirements import shared_resources
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
-from rules.nodes.gpu_resources import requested_gpus
+from rules.nodes.gpu_resources import (
+    Amounts,
+    quantity_of,
+    requested_amounts,
+    requested_gpus,
+    requested_resources,
+)
 from rules.nodes.node_selector import candidates
 from rules.text.i18n import Line
 from rules.text.paths import Path
@@ -216,7 +216,7 @@ def shared_gpu_findings(
             continue
         nodes = candidates(evaluator.inventory, pod.spec) & evaluator.offering((resource,))
         for rule in rules:
-            if not applies_to(rule, (resource,)):
+            if not rule.match.is_for((resource,)):
                 continue
             classes = evaluator.inventory.classes(nodes, rule.sharing.labels)
             capabilities = [node_class.capabilities for node_class in classes]

@@ -21,7 +21,6 @@ from rules.compatibility.container_findings import (
     shared_gpu_findings,
 )
 from rules.compatibility.node_evaluation import NodeEvaluator, NodeQuery, node_evaluator
-from rules.compatibility.pod_demand import PodDemand, applies_to
 from rules.compatibility.pool_affinity import (
     instance_types,
     no_pool_fits,
@@ -31,9 +30,8 @@ from rules.compatibility.pool_affinity import (
     unknown_pools,
 )
 from rules.compatibility.prospects import NO_PROSPECTS, ProspectResult, Prospects
-from rules.compatibility.report import MessageWriter
+from rules.compatibility.report import MessageWriter, PodDemand
 from rules.compatibility.result import (
-    Amounts,
     NodeClassResult,
     NodeSetResult,
     RuleRequirement,
@@ -44,6 +42,7 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.gpu_resources import Amounts
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates, excluding
 from rules.text.bounded_cache import Budget
@@ -92,7 +91,7 @@ def evaluate(
     results: list[tuple[Container, CompatibilityRule, CheckResult]] = []
     for container, requirement in required:
         names = inventory.dra.gpus_among(container.names)
-        if not applies_to(requirement.rule, names):
+        if not requirement.rule.match.is_for(names):
             continue
         of_container = check_container(requirement.rule.sharing, requirement.requirements, container, pod)
         results += [(container, requirement.rule, result) for result in of_container]
@@ -311,7 +310,7 @@ def fitting_nodes(
     requests: list[tuple[str, tuple[str, ...]]] = []
     for container, requirement in required:
         names = inventory.dra.gpus_among(container.names)
-        if requirement.rule.action is not Action.DRYRUN and applies_to(requirement.rule, names):
+        if requirement.rule.action is not Action.DRYRUN and requirement.rule.match.is_for(names):
             containers.setdefault(requirement, []).append(container)
             offered = container.offered_names
             requests.append(

@@ -18,7 +18,6 @@ from rules.compatibility.checks import check_on_node
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation
 from rules.compatibility.required_affinity import Judge, clauses_of, stable
 from rules.compatibility.result import (
-    Amounts,
     ExcessiveRequest,
     NodeClassResult,
     NodeSetResult,
@@ -31,6 +30,7 @@ from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.rule import Action, NewNodes
 from rules.model.sharing import SharingPolicy
 from rules.nodes.devices.devices import DeviceFacts, DeviceKind
+from rules.nodes.gpu_resources import Amounts
 from rules.nodes.inventory import INSTANCE_TYPE, Inventory, NodeClass
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities

@@ -6,10 +6,11 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks import check_on_node
-from rules.compatibility.result import Amounts, NodeClassResult, RuleRequirement
+from rules.compatibility.result import NodeClassResult, RuleRequirement
 from rules.kube.node_selector_term import EXPRESSIONS, MatchExpression, Term, parse_term, required_terms
 from rules.kube.tolerations import tolerates
 from rules.model.check_result import Level, level_of
+from rules.nodes.gpu_resources import Amounts
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import admitted, matched_by

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.result import (
@@ -14,13 +14,15 @@ from rules.compatibility.result import (
     UntoleratedTaints,
     unmet_requirements,
 )
-from rules.kube.pod import Container
+from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
+from rules.nodes.gpu_resources import Amounts
 from rules.text.i18n import Joined, Language, Line, Lines, Message, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
+from rules.text.similarity import Comparisons
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
 _ROWS: Final = 3
@@ -533,3 +535,24 @@ def _padded(cells: Sequence[str]) -> list[str]:
     widths = {cell: width(cell) for cell in cells}
     most = max(widths.values())
     return [cell + " " * (most - widths[cell]) for cell in cells]
+
+
+class PodDemand(NamedTuple):
+    """What a pod requires of one node. requests: names of containers, and the resources they request.
+
+    spec: of the pod. comparisons: of its object's names with similar ones. amounts: how many of the resources
+    a node must have; empty if no rule counts them.
+    """
+
+    containers: Mapping[RuleRequirement, Sequence[Container]]
+    requests: Sequence[tuple[str, tuple[str, ...]]]
+    pod: Pod
+    spec: Mapping[str, Any]
+    writer: MessageWriter
+    comparisons: Comparisons
+    amounts: Amounts = ()
+
+    @property
+    def resources(self) -> list[str]:
+        """The requested resources."""
+        return [name for _, names in self.requests for name in names]

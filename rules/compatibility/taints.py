@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.compatibility.node_evaluation import COMPARED, NodeEvaluator, NodeQuery
-from rules.compatibility.pod_demand import PodDemand
 from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.report import (
     EXCLUDED,
@@ -19,6 +18,7 @@ from rules.compatibility.report import (
     TOO_FEW,
     TOO_FEW_NOW,
     MessageWriter,
+    PodDemand,
 )
 from rules.compatibility.result import NodeSetResult, UntoleratedTaints
 from rules.cuda.mig_profiles import gpu_of, profile_of

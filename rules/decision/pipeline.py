@@ -17,9 +17,9 @@ from typing import Any, Final, NamedTuple, Protocol, TypeVar
 from rules.affinity.node_affinity import inject, pairs_budget
 from rules.cel.syntax_errors import ExpressionError, UnknownInputError
 from rules.compatibility.claim_configs import config_findings, config_resources, evaluate_configs
-from rules.compatibility.claims import ClaimAllowance, ClaimUse, KnownResources, evaluate_claims, resources_of
+from rules.compatibility.claims import ClaimUse, KnownResources, evaluate_claims, resources_of
 from rules.compatibility.evaluate import evaluate, inject_affinity
-from rules.compatibility.result import RuleRequirement
+from rules.compatibility.result import ClaimAllowance, RuleRequirement
 from rules.cuda.requirements import ObjectRequirements
 from rules.cuda.tables import OLD_S, looked_up
 from rules.decision import injection_stage, messages, not_checked, resource_stage

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from rules.cel.expression import Expression
@@ -66,6 +67,14 @@ class Match:
     selector: tuple[SelectorTerm, ...] = ()
     conditions: tuple[Expression, ...] = field(default=())
 
+    def is_for(self, names: Iterable[str]) -> bool:
+        """Return whether it is for any of these resources."""
+        patterns = self.resources
+        for name in names:
+            if name in patterns:
+                return True
+        return any(pattern.fullmatch(name) for pattern in map(_glob, patterns) for name in names)
+
     def pod(self, namespace: str, labels: Mapping[str, str]) -> bool:
         """Return whether it matches pods of a namespace with these labels."""
         return self.unmet_by_pod(namespace, labels) is None
@@ -103,6 +112,7 @@ class Match:
 
 
 T = TypeVar("T")
+_glob = lru_cache(maxsize=256)(glob)  # of the patterns in rules
 # Names that an index remembers, and characters of one.
 _REMEMBERED: Final = 256
 _LONGEST_REMEMBERED: Final = 256

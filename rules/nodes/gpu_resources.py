@@ -1,19 +1,24 @@
-"""Extended resources that stand for accelerators, and the devices that a container requests."""
+"""Extended resources that stand for accelerators, and the devices that a container or a pod requests.
+
+Source of the sum over containers: https://kubernetes.io/docs/concepts/workloads/pods/sidecar-containers/
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda.tables import read_table
-from rules.kube.pod import Container
+from rules.kube.pod import Container, ContainerKind, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob
 
 T = TypeVar("T")
+# Resources, each with how many of it a node must have.
+Amounts = tuple[tuple[str, int], ...]
 
 # Cached sets of names of resources, and maximum characters of one; a cluster has some dozen.
 _REMEMBERED: Final = 1024
@@ -147,3 +152,40 @@ def _table() -> tuple[tuple[re.Pattern[str], GpuResource], ...]:
         for row in table["resources"]
         for name in row["names"]
     )
+
+
+def requested_resources(container: Container) -> tuple[str, ...]:
+    """Return the extended resources that a container requests of a node; a quantity of 0 is no request."""
+    return tuple([name for name in container.offered_names if "/" in name])
+
+
+def requested_amounts(pod: Pod, resources: Iterable[str]) -> Amounts:
+    """Return how many of each resource the containers of a pod need at one time; none of which they need 0.
+
+    Init containers run one after the other, before all others except the sidecars above them. Linear in the
+    resources of all containers.
+    """
+    total = dict.fromkeys(resources, 0)
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    for container in pod.users:  # the init containers are last, in their order
+        for name in container.names:
+            if name not in total:
+                continue
+            amount = quantity_of(container.request(name))
+            if container.kind is ContainerKind.INIT:
+                most[name] = max(most.get(name, 0), amount + sidecars.get(name, 0))
+                continue
+            total[name] += amount
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+    total |= {name: amount for name, amount in most.items() if amount > total[name]}
+    return tuple([(name, amount) for name, amount in total.items() if amount])
+
+
+def quantity_of(quantity: object) -> int:
+    """Return a quantity as a whole number; 0 if it cannot be read."""
+    try:
+        return int(parse_quantity(quantity))
+    except QuantityError:  # the resource's own rule reports it
+        return 0

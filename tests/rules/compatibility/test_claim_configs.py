@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.compatibility.claim_configs import evaluate_configs
-from rules.compatibility.claims import ClaimAllowance
+from rules.compatibility.result import ClaimAllowance
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy
 from rules.model.decision import AdmissionRequest, Decision
