@@ -56,7 +56,6 @@ def of_kind(group: str, kind: str, document: dict[str, Any]) -> Decision:
         ("nvidia.com/gpus", "nvidia.com/gpu"),
         ("nvida.com/gpu", "nvidia.com/gpu"),
         ("NVIDIA.com/GPU", "nvidia.com/gpu"),
-        ("nvidia.com/gpu-memory", "nvidia.com/vgpu-memory"),
         ("nvidia.com/mig1g.5gb", "nvidia.com/mig-*"),
         ("tencent.com/vcuda-cores", "tencent.com/vcuda-core"),
     ],
