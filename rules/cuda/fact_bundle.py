@@ -233,6 +233,7 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "framework_wheels": {"cuda": CudaVersion.parse},
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
+    "triton_images": {"cuda": CudaVersion.parse},
     "gpus": {"compute": ComputeCapability.parse, "listed": DriverVersion.parse},
     "gpu_profiles": {"compute": ComputeCapability.parse},
     "last_branches": {"below": ComputeCapability.parse},

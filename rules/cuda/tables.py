@@ -36,6 +36,7 @@ GENERATED: Final = (
     "framework_wheels",
     "gpu_profiles",
     "toolkit_wheels",
+    "triton_images",
 )
 # Tables of a release of facts. The others tell how gpugate reads pods and clusters, and change with its code.
 RELEASED: Final = (

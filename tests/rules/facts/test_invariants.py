@@ -11,6 +11,7 @@ from typing import Any, Final
 import pytest
 from packaging.specifiers import SpecifierSet
 
+from rules.cuda.image_catalog import built_in_catalog
 from rules.cuda.tables import GENERATED, STORED, Status, read_table
 from rules.cuda.versions import CudaVersion, DriverVersion
 
@@ -404,3 +405,22 @@ def test_a_wrong_table_is_noticed(breakage: Callable[[Tables], None], message: s
     noticed = [problem for invariant in INVARIANTS for problem in invariant(tables)]
 
     assert [problem for problem in noticed if problem.startswith(message)] != []
+
+
+def other_cuda(rows: list[dict[str, Any]]) -> list[str]:
+    """Return the images whose CUDA is certain by images.yaml, but another one, or older than the least one."""
+    known = {row["image"]: built_in_catalog().find(row["image"]) for row in rows}
+    return [
+        row["image"]
+        for row in rows
+        if (facts := known[row["image"]]).cuda
+        and facts.certain
+        and (facts.cuda != cuda(row["cuda"]) if facts.exact else facts.cuda > cuda(row["cuda"]))
+    ]
+
+
+def test_the_images_of_triton_have_the_cuda_of_its_documentation() -> None:
+    image = "nvcr.io/nvidia/tritonserver:26.06-vllm-python-py3"
+
+    assert [] == other_cuda([*read_table("triton_images"), {"image": image, "cuda": "13.3"}])
+    assert [image] == other_cuda([{"image": image, "cuda": "13.2"}])

@@ -42,6 +42,7 @@ _NOUNS: Final = {
     "drivers.lifecycle": _Noun(("branch",), Message("support of branch {branch}")),
     "driver_branches": _BRANCH,
     "driver_redist": _BRANCH,
+    "triton_images": _Noun(("image",), Message("image {image}")),
     "framework_wheels": _Noun(("package", "release"), Message("{package} {release}")),
     "drivers.toolkits": _Noun(("release",), Message("toolkit {release}")),
     "drivers.forward": _Noun(("cuda",), Message("cuda-compat {cuda}")),

@@ -19,12 +19,14 @@ from webhook.cli.facts.extractors import (
     framework_wheels,
     gpu_profiles,
     toolkit_wheels,
+    triton_images,
 )
 from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
 
 SAMPLES = Path(__file__).parent / "samples"
 PROFILE = (SAMPLES / "x9000.yaml").read_bytes()
 INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
+TRITON = (SAMPLES / "compatibility.md").read_bytes()
 NEW_KIND = json.dumps(
     {"580": {"type": "new", "driver_info": [{"release_version": "580.1", "release_date": "2026-01-01"}]}}
 ).encode()
@@ -145,6 +147,31 @@ def test_the_metadata_of_the_newest_release_of_each_minor_version_is_read() -> N
     ] == framework_wheels.find(documents.__getitem__)
 
 
+def test_an_image_of_triton_has_the_cuda_of_its_row() -> None:
+    """In a table of any columns; one without images is passed over."""
+    images = {"96.07-trtllm": "13.1", "96.08-vllm": "13.4", "96.07-vllm": "13.3"}
+    rows = triton_images.rows("compatibility.md", TRITON)
+
+    assert [
+        {"image": f"nvcr.io/nvidia/tritonserver:{tag}-python-py3", "cuda": cuda}
+        for tag, cuda in images.items()
+    ] == rows
+    with pytest.raises(ValueError, match="'new' is not a CUDA version"):
+        triton_images.rows("compatibility.md", TRITON.replace(b"13.3.0.035", b"new"))
+    with pytest.raises(ValueError, match="shorter"):
+        triton_images.rows("compatibility.md", TRITON.replace(b" 13.3.0.035 |", b""))
+
+
+def test_the_tables_of_triton_are_read_at_the_commit_that_changed_them_last() -> None:
+    path, repository = "docs/introduction/compatibility.md", "triton-inference-server/server"
+    api = f"https://api.github.com/repos/{repository}/commits?path={path}&per_page=1"
+    url = f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{path}"
+
+    assert [Document("compatibility.md", url, fixed=True)] == triton_images.find(
+        {api: json.dumps([{"sha": COMMIT}]).encode()}.__getitem__
+    )
+
+
 def test_a_gpu_has_the_label_of_its_name() -> None:
     expected = {
         "product": "X9000 80GB (SXM)",
@@ -233,7 +260,9 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
         extractor.rows("1.2.3", content)
 
 
-@pytest.mark.parametrize("source", [aws_instances, framework_wheels, gpu_profiles, toolkit_wheels])
+@pytest.mark.parametrize(
+    "source", [aws_instances, framework_wheels, gpu_profiles, toolkit_wheels, triton_images]
+)
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
 def test_a_list_of_documents_of_another_form_is_an_error(source: Any, content: bytes) -> None:
     with pytest.raises(EXTRACT_ERRORS):

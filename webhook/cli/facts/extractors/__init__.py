@@ -11,6 +11,7 @@ from webhook.cli.facts.extractors import (
     framework_wheels,
     gpu_profiles,
     toolkit_wheels,
+    triton_images,
 )
 from webhook.cli.facts.extractors.base import Extractor
 
@@ -63,5 +64,13 @@ EXTRACTORS: Final = (
         "Compute capabilities that CUDA toolkits compile for. A row of toolkits.yaml takes precedence.",
         toolkit_wheels.find,
         toolkit_wheels.rows,
+    ),
+    Extractor(
+        "triton_images",
+        "ngc-triton-table",
+        "verified",
+        "CUDA of Triton's images. A test compares images.yaml, which is by hand and decides, with it.",
+        triton_images.find,
+        triton_images.rows,
     ),
 )

@@ -2,8 +2,8 @@
 
 A wheel requires the libraries of its CUDA: `nvidia-cuda-runtime-cu12==12.8.90`, or
 `cuda-toolkit[cudart]==13.0.2`, or from a version on, `nvidia-cuda-runtime-cu12>=12.1.105`. Its METADATA is at
-the address of the wheel with `.metadata`: https://packaging.python.org/en/latest/specifications/simple-repository-api/. A release before
-these libraries were packages gives no row.
+the address of the wheel with `.metadata`; a release before these libraries were packages gives no row. See
+https://packaging.python.org/en/latest/specifications/simple-repository-api/.
 """
 
 from __future__ import annotations
