@@ -90,6 +90,14 @@ def test_a_request_counts_as_a_limit_does() -> None:
     [
         ("vllm/vllm-openai:v0.9.0-rocm", "AMD (`rocm`)"),
         ("rocm/pytorch:latest", "AMD (`rocm`)"),
+        ("ascendai/cann:8.0-910b-ubuntu22.04", "Ascend (`cann`)"),
+        ("quay.io/ascend/vllm-ascend:v0.18.0", "Ascend (`ascend`)"),
+        (
+            "vault.habana.ai/gaudi-docker/1.18.0/ubuntu22.04/habanalabs/pytorch-installer-2.4.0:latest",
+            "Intel (`gaudi`)",
+        ),
+        ("public.ecr.aws/neuron/pytorch-inference-neuronx:2.9.0-neuronx-py312", "AWS Neuron (`neuronx`)"),
+        ("openvino/ubuntu22_runtime:latest", "Intel (`intel`)"),
         ("ghcr.io/huggingface/text-embeddings-inference:cpu-1.8", "the CPU (`cpu`)"),
         ("kserve/huggingfaceserver:v0.15.0", "the CPU (`cpu`)"),
     ],
