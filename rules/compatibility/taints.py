@@ -163,7 +163,9 @@ def _no_candidates(
         offered = [name for name in names if evaluator.offering((name,))]
         if not offered:
             similar = evaluator.similar(tuple(filter(demand.comparisons.admits, names[:COMPARED])))
-            return _not_offered(demand, evaluator.inventory, rule, container, names, similar=similar)
+            notice = _not_offered(writer, evaluator.inventory, rule, container, names, similar=similar)
+            other = _other_profiles(evaluator.inventory, rule, names, dict(demand.amounts))
+            return notice._replace(fix=Line("{text}", text=other)) if other else notice
         together |= dict.fromkeys(offered)
         nodes &= evaluator.offering(names)
         if not nodes:
@@ -176,21 +178,6 @@ def _no_candidates(
     parts = writer.parts(excluding(evaluator.inventory, demand.spec, enough))
     facts = {"nodes": enough.bit_count(), "parts": parts}
     return writer.no_candidates(rule, requests[0][0], EXCLUDED, resources, **facts)
-
-
-def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
-    demand: PodDemand,
-    inventory: Inventory,
-    rule: CompatibilityRule,
-    container: str,
-    names: tuple[str, ...],
-    *,
-    similar: str,
-) -> Finding:
-    """Return the notice that no node offers any of a container's resources. similar: one that some do."""
-    notice = _without_offer(demand.writer, inventory, rule, container, names, similar=similar)
-    other = _other_profiles(inventory, rule, names, dict(demand.amounts))
-    return notice._replace(fix=Line("{text}", text=other)) if other else notice
 
 
 def _other_profiles(
@@ -248,7 +235,7 @@ def _too_many_devices(
     )
 
 
-def _without_offer(  # noqa: PLR0913 - the first two are what it depends on
+def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
     writer: MessageWriter,
     inventory: Inventory,
     rule: CompatibilityRule,
@@ -257,7 +244,7 @@ def _without_offer(  # noqa: PLR0913 - the first two are what it depends on
     *,
     similar: str,
 ) -> Finding:
-    """Return the notice that no node offers any of a container's resources."""
+    """Return the notice that no node offers any of a container's resources. similar: one that some do."""
     requested = [gpu for _, gpu in gpu_resources(names[:COMPARED]).resources]
     whole = next((gpu.shares for gpu in requested if gpu.shares), "")
     # Some installations count the devices by another resource.

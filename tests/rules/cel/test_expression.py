@@ -138,16 +138,22 @@ def test_quantities_are_numbers() -> None:
     ]
 
 
-def test_an_expression_is_evaluated_once_for_equal_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And each time for values that Python confuses with others, as True with 1."""
-    evaluated: list[object] = []
+@pytest.fixture
+def evaluated(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Return the values of which expressions were evaluated, in order."""
+    values_in_order: list[object] = []
     evaluate = Expression._evaluate
 
     def counting(expression: Expression, values: tuple[Any, ...]) -> bool:
-        evaluated.append(values)
+        values_in_order.append(values)
         return evaluate(expression, values)
 
     monkeypatch.setattr(Expression, "_evaluate", counting)
+    return values_in_order
+
+
+def test_an_expression_is_evaluated_once_for_equal_texts(evaluated: list[object]) -> None:
+    """And each time for values that Python confuses with others, as True with 1."""
     expression = Expression("limits.all(name, limits[name] < 9)", VALIDATION_VARIABLES)
     evaluated.clear()
     for quantity in ("1", "1", 1, True, "1"):
@@ -156,16 +162,8 @@ def test_an_expression_is_evaluated_once_for_equal_texts(monkeypatch: pytest.Mon
     assert [((("a.com/x", each),),) for each in ("1", 1, True)] == evaluated
 
 
-def test_numbers_and_what_containers_share_are_evaluated_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_numbers_and_what_containers_share_are_evaluated_once(evaluated: list[object]) -> None:
     """Of a list of any length only the last evaluation is known, which is of the same pod mostly."""
-    evaluated: list[object] = []
-    evaluate = Expression._evaluate
-
-    def counting(expression: Expression, values: tuple[Any, ...]) -> bool:
-        evaluated.append(values)
-        return evaluate(expression, values)
-
-    monkeypatch.setattr(Expression, "_evaluate", counting)
     source = "container.gpus > 0 && pod.requiredNodeLabels.exists(l, l == 'a')"
     expression = Expression(source, VALIDATION_VARIABLES)
     labels = [[f"label-{number}" for number in range(200)], ["a"]]
