@@ -234,6 +234,7 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
     "triton_images": {"cuda": CudaVersion.parse},
+    "vllm_images": {"cuda": CudaVersion.parse},
     "gpus": {"compute": ComputeCapability.parse, "listed": DriverVersion.parse},
     "gpu_profiles": {"compute": ComputeCapability.parse},
     "last_branches": {"below": ComputeCapability.parse},

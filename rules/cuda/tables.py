@@ -37,6 +37,7 @@ GENERATED: Final = (
     "gpu_profiles",
     "toolkit_wheels",
     "triton_images",
+    "vllm_images",
 )
 # Tables of a release of facts. The others tell how gpugate reads pods and clusters, and change with its code.
 RELEASED: Final = (

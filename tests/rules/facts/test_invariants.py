@@ -408,7 +408,7 @@ def test_a_wrong_table_is_noticed(breakage: Callable[[Tables], None], message: s
 
 
 def other_cuda(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the images whose CUDA is certain by images.yaml, but another one, or older than the least one."""
+    """Return the images whose CUDA is certain by images.yaml, but another one, or older than that."""
     known = {row["image"]: built_in_catalog().find(row["image"]) for row in rows}
     return [
         row["image"]
@@ -419,8 +419,10 @@ def other_cuda(rows: list[dict[str, Any]]) -> list[str]:
     ]
 
 
-def test_the_images_of_triton_have_the_cuda_of_its_documentation() -> None:
+def test_the_images_of_triton_and_vllm_have_the_cuda_that_generated_tables_have() -> None:
     image = "nvcr.io/nvidia/tritonserver:26.06-vllm-python-py3"
 
-    assert [] == other_cuda([*read_table("triton_images"), {"image": image, "cuda": "13.3"}])
+    assert [] == other_cuda(
+        [*read_table("triton_images"), *read_table("vllm_images"), {"image": image, "cuda": "13.3"}]
+    )
     assert [image] == other_cuda([{"image": image, "cuda": "13.2"}])

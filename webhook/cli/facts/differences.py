@@ -33,6 +33,7 @@ class _Noun:
 _CUDA: Final = _Noun(("cuda",), Message("CUDA {cuda}"))
 _BRANCH: Final = _Noun(("branch",), Message("branch {branch}"))
 _GPU: Final = _Noun(("product", "label"), Message("GPU {product}"))
+_IMAGE: Final = _Noun(("image",), Message("image {image}"))
 # By table and section. Rows of other lists are counted.
 _NOUNS: Final = {
     "aws_instances": _Noun(("value",), Message("instance family {value}")),
@@ -42,7 +43,8 @@ _NOUNS: Final = {
     "drivers.lifecycle": _Noun(("branch",), Message("support of branch {branch}")),
     "driver_branches": _BRANCH,
     "driver_redist": _BRANCH,
-    "triton_images": _Noun(("image",), Message("image {image}")),
+    "triton_images": _IMAGE,
+    "vllm_images": _IMAGE,
     "framework_wheels": _Noun(("package", "release"), Message("{package} {release}")),
     "drivers.toolkits": _Noun(("release",), Message("toolkit {release}")),
     "drivers.forward": _Noun(("cuda",), Message("cuda-compat {cuda}")),

@@ -20,6 +20,7 @@ from webhook.cli.facts.extractors import (
     gpu_profiles,
     toolkit_wheels,
     triton_images,
+    vllm_images,
 )
 from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
 
@@ -170,6 +171,27 @@ def test_the_tables_of_triton_are_read_at_the_commit_that_changed_them_last() ->
     assert [Document("compatibility.md", url, fixed=True)] == triton_images.find(
         {api: json.dumps([{"sha": COMMIT}]).encode()}.__getitem__
     )
+
+
+def test_an_image_of_vllm_has_the_cuda_of_its_build() -> None:
+    versions = (SAMPLES / "versions.json").read_bytes()
+
+    assert [{"image": "vllm/vllm-openai:v9.33.0", "cuda": "13.0"}] == vllm_images.rows("v9.33.0", versions)
+    with pytest.raises(ValueError, match="'new' is not a CUDA version"):
+        vllm_images.rows("v9.33.0", versions.replace(b'"13.0.2"', b'"new"'))
+
+
+def test_the_newest_release_of_the_three_newest_minor_versions_of_vllm_is_read() -> None:
+    """At its commit; no release candidate."""
+    names = ["v9.9.1", "v9.10.0rc1", "v9.10.2", "v9.10.10", "v9.11.0", "v9.8.0", "v9.12.0rc2", "nightly"]
+    tags = [{"name": name, "commit": {"sha": f"commit-of-{name}"}} for name in names]
+    api = "https://api.github.com/repos/vllm-project/vllm/tags?per_page=100"
+    raw = "https://raw.githubusercontent.com/vllm-project/vllm"
+
+    assert [
+        Document(name, f"{raw}/commit-of-{name}/docker/versions.json", fixed=True)
+        for name in ("v9.9.1", "v9.10.10", "v9.11.0")
+    ] == vllm_images.find({api: json.dumps(tags).encode()}.__getitem__)
 
 
 def test_a_gpu_has_the_label_of_its_name() -> None:

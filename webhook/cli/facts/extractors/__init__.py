@@ -12,6 +12,7 @@ from webhook.cli.facts.extractors import (
     gpu_profiles,
     toolkit_wheels,
     triton_images,
+    vllm_images,
 )
 from webhook.cli.facts.extractors.base import Extractor
 
@@ -72,5 +73,13 @@ EXTRACTORS: Final = (
         "CUDA of Triton's images. A test compares images.yaml, which is by hand and decides, with it.",
         triton_images.find,
         triton_images.rows,
+    ),
+    Extractor(
+        "vllm_images",
+        "vllm-dockerfile",
+        "verified",
+        "CUDA of vLLM's newest images. A test compares images.yaml, which is by hand and decides, with it.",
+        vllm_images.find,
+        vllm_images.rows,
     ),
 )
