@@ -69,6 +69,8 @@ NO_NUMBER: Final = Words(_ACTUAL, Line("a number without a unit"), Line("write a
 NOT_WHOLE: Final = Words(_ACTUAL, Line("a whole number"), Line("use a whole number"))
 WHOLE_OR_SHARE: Final = Line("use a whole number, or a resource that shares GPUs: {shares}")
 # Instead of the description of a rule.
+# In place of a rule, for what the API server itself rejects.
+API_SERVER_RULE: Final = "api-server"
 API_SERVER: Final = Line("the API server accepts nothing else of extended resources")
 NOT_POSITIVE: Final = Words(
     _ACTUAL,
@@ -221,7 +223,10 @@ def denial(kind: str, violations: Sequence[Finding], old_facts: str = "") -> Mes
         text: Message = Lines("\n  ", (head, *numbered))
     else:
         text = _DENIED.having(kind=kind, violation=first)
-    if not old_facts or all(violation.basis is not Basis.FACT for violation in violations):
+    of_facts = (
+        violation.rule != API_SERVER_RULE for violation in violations if violation.basis is Basis.FACT
+    )
+    if not old_facts or not any(of_facts):
         return text
     return Lines("\n", (text, _OLD_FACTS.having(date=old_facts)))
 

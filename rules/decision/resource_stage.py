@@ -39,8 +39,6 @@ _MOST_SHARES: Final = 3
 # Numbers that schedulers read in annotations; a sign is reported before.
 _NUMBER: Final = re.compile(r"(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
 _WHOLE: Final = re.compile(r"\d+", re.ASCII)
-# In place of a rule, for what the API server itself rejects.
-API_SERVER: Final = "api-server"
 # Returns the extended resources of the nodes, for the message on a fraction.
 Offered = Callable[[], Collection[str]]
 
@@ -122,7 +120,11 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
                 facts = _facts(container, field, key, actual=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
                 violation = Finding(
-                    API_SERVER, Action.DENY, facts["path"], basis=Basis.FACT, container=container.path
+                    messages.API_SERVER_RULE,
+                    Action.DENY,
+                    facts["path"],
+                    basis=Basis.FACT,
+                    container=container.path,
                 )
                 violations.append(messages.worded(violation, words, messages.API_SERVER, facts, fix))
     return violations

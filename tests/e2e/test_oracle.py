@@ -15,7 +15,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from rules.decision.resource_stage import API_SERVER
+from rules.decision.messages import API_SERVER_RULE
 from rules.kube.image_reference import parse_image
 from rules.kube.names import is_extended_resource
 from rules.kube.pod import expand
@@ -193,7 +193,7 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied(
     faults = oracle(resources={"limits": extended[0], "requests": extended[1]})
 
     assert bool(faults) == (not found.allowed)
-    assert {each.rule for each in found.violations} <= {API_SERVER}
+    assert {each.rule for each in found.violations} <= {API_SERVER_RULE}
 
 
 def _selected(oracle: Oracle, expression: str) -> Match | None:

@@ -11,7 +11,7 @@ from rules.cuda.tables import BUILT_IN, OLD_S, looked_up
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
-from tests.support.builders import pod, policy, request, resource_rule, warning_texts
+from tests.support.builders import DEVICE, container, pod, policy, request, resource_rule, warning_texts
 from tests.support.node_builders import (
     compatibility_rule,
     cuda_image,
@@ -132,9 +132,10 @@ def test_a_denial_that_rests_on_old_facts_says_so_once_in_its_last_line(age_s: f
         assert [False] * (len(lines) - 1) + [is_said] == [line.startswith(old) for line in lines]
 
 
-def test_a_denial_by_a_rule_alone_does_not_name_old_facts() -> None:
-    snapshot = Snapshot(policy(resource_rule(limits="disabled")), _cluster(1))
-    denied = decide(snapshot, request(pod()), looked_up(BUILT_IN) + 2 * OLD_S)
+@pytest.mark.parametrize(("limits", "amount"), [("disabled", "1"), ("optional", "0.5")])
+def test_a_denial_by_a_rule_or_the_api_server_does_not_name_old_facts(limits: str, amount: str) -> None:
+    snapshot = Snapshot(policy(resource_rule(limits=limits)), _cluster(1))
+    denied = decide(snapshot, request(pod(container({DEVICE: amount}))), looked_up(BUILT_IN) + 2 * OLD_S)
 
     assert not denied.allowed
     assert "the facts about" not in denied.denial.en

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from rules.decision.messages import API_SERVER_RULE
 from rules.decision.pipeline import Snapshot, decide
-from rules.decision.resource_stage import API_SERVER
 from rules.model.finding import Basis
 from rules.model.rule import Action
 from rules.nodes.inventory_document import inventory_of
@@ -126,7 +126,9 @@ def test_a_rule_that_does_not_deny_allows_every_pod_that_the_api_server_accepts(
         found.allowed,
         [*dict.fromkeys(refused_at(found))],
     )
-    assert [API_SERVER] * rejected == [each.rule for each in found.violations if each.action is Action.DENY]
+    assert [API_SERVER_RULE] * rejected == [
+        each.rule for each in found.violations if each.action is Action.DENY
+    ]
 
 
 def _texts(**data: Any) -> tuple[str, str]:
@@ -255,7 +257,7 @@ def test_an_excluded_resource_is_not_allowed_together_with_the_key(
     given[field] |= {other: "1"}
     found = decision(policy(rule), pod(container(**given)))
 
-    assert [LIMITS] * denied == [each.path for each in found.violations if each.rule != API_SERVER]
+    assert [LIMITS] * denied == [each.path for each in found.violations if each.rule != API_SERVER_RULE]
 
 
 @pytest.mark.parametrize("zero", ["0", "0m", 0, "0e3", "-0", ".0Gi"])
@@ -958,7 +960,7 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
         (each.path, each.reason.en.partition("expected ")[2].partition(" (the API server")[0])
         for each in found.violations
     ]
-    assert {(API_SERVER, Action.DENY, Basis.FACT)} >= {
+    assert {(API_SERVER_RULE, Action.DENY, Basis.FACT)} >= {
         (each.rule, each.action, each.basis) for each in found.violations
     }
     assert len(faults) == found.denial.en.count("the API server accepts nothing else of extended resources")

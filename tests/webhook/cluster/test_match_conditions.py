@@ -15,8 +15,8 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from rules.decision.messages import API_SERVER_RULE
 from rules.decision.pipeline import Snapshot, decide
-from rules.decision.resource_stage import API_SERVER
 from rules.kube.names import DEFAULT_SCHEDULERS
 from rules.model.decision import ALLOWED, AdmissionRequest
 from rules.model.workload_kinds import EVERY, Steps, Workloads, built_in_workloads
@@ -156,7 +156,7 @@ def test_no_rule_affects_an_object_that_is_not_selected(
         asking = AdmissionRequest(operation, group, name, "team", document, before, mutating=mutating)
         found = decide(Snapshot(policy(*texts), NO_NODES), asking)
 
-        violations = [each for each in found.violations if each.rule != API_SERVER]
+        violations = [each for each in found.violations if each.rule != API_SERVER_RULE]
         assert ((), [], ()) == (found.patch, violations, warning_texts(found))
 
 
