@@ -17,6 +17,7 @@ import yaml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from rules.decision.messages import THE_DEFAULT
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
 from rules.kube.json_patch import ObjectError, Recorder
@@ -171,8 +172,14 @@ def pods(draw: st.DrawFn) -> dict[str, Any]:
     return pod(*(draw(containers(name)) for name in names), metadata=metadata, **spec)
 
 
-def _found(decision: Decision) -> tuple[bool, tuple[Any, ...]]:
-    return decision.allowed, decision.violations
+def _found(decision: Decision) -> tuple[bool, list[tuple[Any, ...]]]:
+    """Return what a decision finds; that a value is the default of a rule is known in the first one only."""
+    default = THE_DEFAULT.having(actual="").en
+    return decision.allowed, [
+        (violation.rule, violation.action, violation.path, violation.basis, text.en.replace(default, ""))
+        for violation in decision.violations
+        for text in (violation.reason, violation.fix)
+    ]
 
 
 @given(policies(), pods(), st.booleans())
