@@ -39,7 +39,7 @@ def test_every_manifest_is_an_example_or_belongs_to_one() -> None:
     used = {name for each in examples() for name in (each.file, f"nodes/{each.nodes}", *each.rules)}
     files = {str(path.relative_to(ROOT / FOLDER)) for path in (ROOT / FOLDER).rglob("*.yaml")}
 
-    assert set() == files - used - {"index.yaml"}
+    assert set() == files - used
 
 
 def test_every_subject_has_an_example() -> None:

@@ -129,7 +129,7 @@ def subjects() -> list[dict[str, str]]:
 
 
 def _index() -> dict[str, Any]:
-    index: dict[str, Any] = yaml.safe_load((ROOT / FOLDER / "index.yaml").read_text("utf-8"))
+    index: dict[str, Any] = yaml.safe_load((ROOT / FOLDER).with_suffix(".yaml").read_text("utf-8"))
     return index
 
 
