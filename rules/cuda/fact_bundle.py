@@ -22,8 +22,8 @@ from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
 from rules.text.regex import most_steps
 
-# It goes up with each new table, section or key of rows, which an older gpugate refuses: without the key, a
-# row could deny what it does not deny with it. A key keeps its meaning, and a new key of rows is optional.
+# It goes up with each new table, section or key of rows. An older gpugate refuses such a bundle: it cannot
+# know whether a row still holds without the key. A key keeps its meaning, and a new key of rows is optional.
 SCHEMA: Final = 2
 # Bytes of a bundle, unpacked: who may write a rule can make a gate read so many, in half a second. The tables
 # of this release are 0.28 MB.
@@ -230,7 +230,6 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "toolkit_wheels": {"cuda": CudaVersion.parse, "built_for": ComputeCapability.parse},
     "branches": {"cuda": CudaVersion.parse},
     "driver_redist": {"cuda": CudaVersion.parse},
-    "framework_wheels": {"cuda": CudaVersion.parse},
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
     "triton_images": {"cuda": CudaVersion.parse},

@@ -33,7 +33,6 @@ GENERATED: Final = (
     "aws_instances",
     "driver_branches",
     "driver_redist",
-    "framework_wheels",
     "gpu_profiles",
     "toolkit_wheels",
     "triton_images",

@@ -89,14 +89,3 @@ def put_wheels(sources: FactSources, wheels: Mapping[str, bytes]) -> None:
         sources.put(f"https://pypi.org/pypi/{package}/json", pypi_document(own))
     for release, content in wheels.items():
         sources.put(wheel_url(release), content)
-
-
-def put_torch(sources: FactSources, metadata: bytes) -> None:
-    """Serve the metadata of a wheel of torch, the only one of the frameworks."""
-    name = "torch-9.14.1-cp312-cp312-manylinux_2_28_x86_64.whl"
-    url = f"https://files.pythonhosted.org/{name}"
-    releases = {"torch": {"9.14.1": [{"filename": name, "url": url, "yanked": False}]}}
-    for package in ("torch", "jax-cuda12-plugin", "jax-cuda13-plugin"):
-        document = {"releases": releases.get(package, {})}
-        sources.put(f"https://pypi.org/pypi/{package}/json", json.dumps(document).encode())
-    sources.put(f"{url}.metadata", metadata)

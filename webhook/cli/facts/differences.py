@@ -45,7 +45,6 @@ _NOUNS: Final = {
     "driver_redist": _BRANCH,
     "triton_images": _IMAGE,
     "vllm_images": _IMAGE,
-    "framework_wheels": _Noun(("package", "release"), Message("{package} {release}")),
     "drivers.toolkits": _Noun(("release",), Message("toolkit {release}")),
     "drivers.forward": _Noun(("cuda",), Message("cuda-compat {cuda}")),
     "drivers.forward_once_listed": _Noun(("cuda",), Message("cuda-compat {cuda}, once listed")),

@@ -16,7 +16,6 @@ from webhook.cli.facts.extractors import (
     aws_instances,
     driver_branches,
     driver_redist,
-    framework_wheels,
     gpu_profiles,
     toolkit_wheels,
     triton_images,
@@ -105,47 +104,6 @@ def test_a_wheel_that_was_withdrawn_or_is_of_another_system_is_not_read(changes:
     documents = _pypi({"13.4.9": wheel("compute_90")}, **changes)
 
     assert [] == toolkit_wheels.find(documents.__getitem__)
-
-
-@pytest.mark.parametrize(
-    ("requirement", "cuda"),
-    [
-        ("nvidia-cuda-runtime-cu12==12.8.90", {"cuda": "12.8"}),
-        ('cuda-toolkit[cublas,cudart]==13.0.2; platform_system == "Linux"', {"cuda": "13.0"}),
-        ('nvidia-cuda-runtime-cu12<13,>=12.1.105; extra == "with-cuda"', {"cuda": "12.1", "at_least": True}),
-        ("nvidia-cudnn-cu12==9.10.2.21", None),
-        ("nvidia-cuda-runtime", None),
-    ],
-)
-def test_a_framework_has_the_cuda_that_its_wheel_requires(requirement: str, cuda: Any) -> None:
-    """The text after the headers is a description; a wheel that requires no CUDA gives no row."""
-    metadata = (SAMPLES / "torch.metadata").read_bytes()
-    changed = metadata.replace(b"nvidia-cuda-runtime-cu12==12.8.90", requirement.partition(";")[0].encode())
-    row = {"package": "torch", "release": "9.14.1"}
-
-    assert ([row | cuda] if cuda else []) == framework_wheels.rows("torch 9.14.1", changed)
-
-
-def test_the_metadata_of_the_newest_release_of_each_minor_version_is_read() -> None:
-    """Of a wheel for Linux that was not withdrawn."""
-
-    def file(name: str, **changes: Any) -> dict[str, Any]:
-        return {"filename": name, "url": f"https://files.pythonhosted.org/{name}", "yanked": False} | changes
-
-    old, new = "torch-9.9.9-cp312-manylinux_2_28_x86_64.whl", "torch-9.9.10-cp312-manylinux_2_28_x86_64.whl"
-    releases = {
-        "9.9.10": [file(new), file("torch-9.9.10-win_amd64.whl")],
-        "9.9.9": [file(old)],
-        "9.9.11": [file(new, yanked=True)],
-        "9.10.0": [file("torch-9.10.0-macosx_11_0_arm64.whl")],
-        "9.10.0rc1": [file(new)],
-    }
-    empty = {f"https://pypi.org/pypi/jax-cuda{major}-plugin/json": b'{"releases": {}}' for major in (12, 13)}
-    documents = {**empty, "https://pypi.org/pypi/torch/json": json.dumps({"releases": releases}).encode()}
-
-    assert [
-        Document("torch 9.9.10", f"https://files.pythonhosted.org/{new}.metadata", fixed=True)
-    ] == framework_wheels.find(documents.__getitem__)
 
 
 def test_an_image_of_triton_has_the_cuda_of_its_row() -> None:
@@ -282,9 +240,7 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
         extractor.rows("1.2.3", content)
 
 
-@pytest.mark.parametrize(
-    "source", [aws_instances, framework_wheels, gpu_profiles, toolkit_wheels, triton_images]
-)
+@pytest.mark.parametrize("source", [aws_instances, gpu_profiles, toolkit_wheels, triton_images])
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
 def test_a_list_of_documents_of_another_form_is_an_error(source: Any, content: bytes) -> None:
     with pytest.raises(EXTRACT_ERRORS):

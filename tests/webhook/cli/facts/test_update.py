@@ -12,7 +12,7 @@ from click.testing import Result
 
 from rules.cuda.tables import GENERATED
 from tests.support.command import gpugate
-from tests.support.fact_sources import FactSources, fact_sources, put_torch, put_wheels, wheel, wheel_url
+from tests.support.fact_sources import FactSources, fact_sources, put_wheels, wheel, wheel_url
 from tests.support.fake_registry import Reply
 from tests.support.paths import ROOT
 from webhook.cli.facts import fetch
@@ -52,7 +52,6 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
             f"https://raw.githubusercontent.com/vllm-project/vllm/{COMMIT}/docker/versions.json",
             (SAMPLES / "versions.json").read_bytes(),
         )
-        put_torch(found, (SAMPLES / "torch.metadata").read_bytes())
         repository = "aws/karpenter-provider-aws"
         commits = f"https://api.github.com/repos/{repository}/commits"
         found.put(commits, json.dumps([{"sha": COMMIT}]).encode())
@@ -106,7 +105,6 @@ def test_generated_tables_and_the_lock_file_are_written_and_what_changed_is_said
         "driver_branches: branch 9590 added: newest 9590.48.01, released 2025-12-22, production",
         "driver_branches: branch 9595 added: newest 9595.45.04, released 2026-03-24, new-feature",
         "driver_redist: branch 9620 added: CUDA 13.5, driver 9620.70.06, released 2026-11-04",
-        "framework_wheels: torch 9.14.1 added: CUDA 12.8",
         "gpu_profiles: GPU X9000 80GB (SXM) added: compute capability 8.9, arch ada, segment datacenter",
         "toolkit_wheels: CUDA 13.4 added: built for 8.0 9.0",
         "toolkit_wheels: CUDA 13.5 added: built for 9.0 10.0",

@@ -8,7 +8,6 @@ from webhook.cli.facts.extractors import (
     aws_instances,
     driver_branches,
     driver_redist,
-    framework_wheels,
     gpu_profiles,
     toolkit_wheels,
     triton_images,
@@ -41,14 +40,6 @@ EXTRACTORS: Final = (
         "CUDA of driver branches. A row of drivers.yaml, branches, takes precedence.",
         driver_redist.find,
         driver_redist.rows,
-    ),
-    Extractor(
-        "framework_wheels",
-        "framework-wheels",
-        "verified",
-        "CUDA of frameworks' releases. No check reads it: rows of images.yaml are by hand.",
-        framework_wheels.find,
-        framework_wheels.rows,
     ),
     Extractor(
         "gpu_profiles",
