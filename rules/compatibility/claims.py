@@ -40,9 +40,6 @@ _DRIVER: Final = next(iter(gpu_drivers()))
 _NO_DEVICE: Final = Message("no device that it selects is on a node that the pod can use")
 
 
-# What the devices of a kind offer, and the results of the checks there, by the kind.
-
-
 class ClaimUse(NamedTuple):
     """A container that a rule applies to, and the claims that it uses, each with the requests it uses."""
 

@@ -97,10 +97,7 @@ def evaluate(
         results += [(container, requirement.rule, result) for result in of_container]
         if requirement.rule.sharing.cuda and not report_on_any_node(container, requirement, writer, findings):
             containers.setdefault(requirement, []).append(container)
-            offered = container.offered_names
-            requests.append(
-                (container.name, names if offered is container.names else inventory.dra.gpus_among(offered))
-            )
+            requests.append((container.name, inventory.dra.gpus_among(container.offered_names)))
     evaluator = node_evaluator(inventory, prospects)
     knows_nodes = bool(containers and (inventory.everything or evaluator.prospects))
     amounts: Amounts = ()
@@ -312,10 +309,7 @@ def fitting_nodes(
         names = inventory.dra.gpus_among(container.names)
         if requirement.rule.action is not Action.DRYRUN and requirement.rule.match.is_for(names):
             containers.setdefault(requirement, []).append(container)
-            offered = container.offered_names
-            requests.append(
-                (container.name, names if offered is container.names else inventory.dra.gpus_among(offered))
-            )
+            requests.append((container.name, inventory.dra.gpus_among(container.offered_names)))
     if not containers:
         return None
     evaluator = node_evaluator(inventory, prospects)

@@ -190,7 +190,6 @@ class GpuRequirements:
     evaluation_steps: int = field(default=0, compare=False)
     # Requirements are looked up more often than they are made, and all of this is long to hash.
     _hash: int = field(init=False, repr=False, compare=False)
-    names_program: bool = field(init=False, repr=False, compare=False)  # flags, models or memory are known
     driver_constraints: tuple[StartConstraint, ...] = field(init=False, repr=False, compare=False)
 
     @property
@@ -202,8 +201,6 @@ class GpuRequirements:
         members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
         others = self.platforms, self.memory, self.models, self.several, self.runtime_class
         object.__setattr__(self, "_hash", hash((*members, *others)))
-        of_program = self.memory or self.models or self.parallelism or self.refused
-        object.__setattr__(self, "names_program", bool(of_program))
         of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
         object.__setattr__(self, "driver_constraints", of_driver)
 

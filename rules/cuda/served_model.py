@@ -221,9 +221,7 @@ def _signs() -> _Signs:
     table = read_table("container_signs")
     annotations, fields = tuple(table["model_annotations"]), tuple(table["model_fields"])
     objects = {
-        kind: _ModelField(
-            tuple(row["uri"].split(".")), tuple(tuple(path.split(".")) for path in row["unless"])
-        )
+        kind: _ModelField(_path(row["uri"]), tuple(map(_path, row["unless"])))
         for kind, row in table["model_objects"].items()
     }
     return _Signs(annotations, fields, objects, table["model_mount"], frozenset(table["whole_gpus"]))

@@ -21,6 +21,7 @@ from rules.decision import messages
 from rules.decision.pod_inputs import memory_mounts, pod_gpus, required_node_labels
 from rules.decision.recorder import Change
 from rules.kube.image_reference import parse_image
+from rules.kube.names import DEFAULT_SCHEDULER
 from rules.kube.pod import Container, Literals, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.finding import Finding
@@ -157,7 +158,7 @@ def _capabilities(rule: InjectionRule, container: Container) -> Iterator[Edit]:
     `drop: [ALL]` keeps what is added, and a privileged container has all.
     Source: https://kubernetes.io/docs/tasks/configure-pod-container/security-context/
     """
-    if container.get("securityContext", "privileged") is True:
+    if container.is_privileged:
         return
     added = container.entries(*_CAPABILITIES, "add")
     dropped = container.entries(*_CAPABILITIES, "drop")
@@ -304,8 +305,6 @@ def _covers(existing: object, added: Mapping[str, Any]) -> bool:
     )
 
 
-# What the API server sets if a pod names no scheduler.
-DEFAULT_SCHEDULER: Final = "default-scheduler"
 # What the ServiceAccount admission plugin sets if a pod names no service account.
 DEFAULT_SERVICE_ACCOUNT: Final = "default"
 # What the API server sets if a pod has no policy.
@@ -402,12 +401,12 @@ def _requested(container: Container, key: str, unit: int) -> int:
 class ContainerInputs(dict[str, Any]):
     """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
 
-    Each is read once, of the pod with so many edits. `value`, which only validations name, is that
+    Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
     of the last `set_value`. framework: returns what a container runs, or an empty text. is_unknown: whether
     an expression named an input that is unknown here.
     """
 
-    __slots__ = ("container", "edits", "framework", "is_unknown", "namespace", "pod")
+    __slots__ = ("container", "framework", "is_unknown", "namespace", "pod")
 
     def __init__(
         self,
@@ -420,7 +419,6 @@ class ContainerInputs(dict[str, Any]):
         self.container = container
         self.pod = pod
         self.namespace = namespace
-        self.edits = len(pod.recorder.edits)
         self.framework = framework
         self.is_unknown = False
 

@@ -228,7 +228,6 @@ class Pipeline:
             pod.namespace_labels = namespaces.get(self._request.namespace)
         self._has_unknown = False
         self._record = Record(pod)
-        self._read: dict[Container, ContainerInputs] = {}
         self._not_checked: list[NotChecked] = []
         if shared.observer:
             shared.observer.begin(self._record)
@@ -312,11 +311,8 @@ class Pipeline:
 
     def _inputs(self, container: Container) -> ContainerInputs:
         """Return the inputs of expressions about a container, which are read again after an edit."""
-        inputs = self._read.get(container)
-        if inputs is None or inputs.edits != len(self._pod.recorder.edits):
-            namespace = self._request.namespace
-            inputs = self._read[container] = ContainerInputs(container, self._pod, namespace, self._framework)
-        return inputs
+        namespace, framework = self._request.namespace, self._framework
+        return self._pod.once(container, lambda pod: ContainerInputs(container, pod, namespace, framework))
 
     def _framework(self, container: Container) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""

@@ -44,8 +44,10 @@ RESOURCE_PATTERN: Final = re.compile(
 )
 # What stands before the name of an annotation of the pod that requests something, as a resource does.
 ANNOTATION: Final = "annotation/"
-# Values of schedulerName of pods whose annotations no scheduler reads as requests.
-DEFAULT_SCHEDULERS: Final = (None, "", "default-scheduler")
+# What the API server sets if a pod names no scheduler.
+DEFAULT_SCHEDULER: Final = "default-scheduler"
+# Values of schedulerName of pods that have it, whose annotations no scheduler reads as requests.
+DEFAULT_SCHEDULERS: Final = (None, "", DEFAULT_SCHEDULER)
 # Of all names that rules may have.
 REQUEST_PATTERN: Final = re.compile(f"{RESOURCE_PATTERN.pattern}|{ANNOTATION}{_LABEL_KEY.pattern}")
 _REQUESTS: Final = "requests."

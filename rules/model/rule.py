@@ -13,6 +13,7 @@ from enum import StrEnum
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from rules.kube.names import DEFAULT_SCHEDULERS
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
@@ -177,7 +178,7 @@ POD_FIELDS: Final = (
     PodField(
         "schedulerName",
         str,
-        (None, "", "default-scheduler"),
+        DEFAULT_SCHEDULERS,
         "if the pod names none except default-scheduler",
     ),
     PodField("hostIPC", bool, (None,), "true: if the pod does not set it"),

@@ -54,18 +54,16 @@ _OPTIONAL: Final = tuple(check for check in CHECKS if check.is_optional)
 # Most checks have nothing to say without a node, or of a container alone.
 _WITHOUT_NODE: Final = tuple(check for check in CHECKS if type(check).on_any_node is not Check.on_any_node)
 _OF_CONTAINERS: Final = tuple(check for check in CHECKS if type(check).on_container is not Check.on_container)
-# The same of containers of whose program nothing is known, as of most.
-_WITHOUT_PROGRAM: Final = tuple(check for check in _WITHOUT_NODE if not check.of_program)
-_OF_SETTINGS: Final = tuple(check for check in _OF_CONTAINERS if not check.of_program)
 
 
 def check_container(
     policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
 ) -> list[CheckResult]:
     """Return what the checks find in a container of a pod, whatever its node."""
-    checks = _OF_CONTAINERS if requirements.names_program else _OF_SETTINGS
     return [
-        finding for check in checks for finding in check.on_container(policy, requirements, container, pod)
+        finding
+        for check in _OF_CONTAINERS
+        for finding in check.on_container(policy, requirements, container, pod)
     ]
 
 
@@ -73,8 +71,7 @@ def check_on_any_node(policy: SharingPolicy, requirements: GpuRequirements) -> t
     """Return the results of all checks that hold on every node."""
     if policy.trial:
         return ()
-    checks = _WITHOUT_NODE if requirements.names_program else _WITHOUT_PROGRAM
-    return tuple([result for check in checks for result in check.on_any_node(policy, requirements)])
+    return tuple([result for check in _WITHOUT_NODE for result in check.on_any_node(policy, requirements)])
 
 
 def check_on_node(

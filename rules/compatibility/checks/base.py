@@ -19,14 +19,11 @@ MAJOR_SETTING: Final = "majorVersionMismatch"
 class Check:
     """One compatibility check: a threshold, its result on a node, and what node affinity requires for it.
 
-    Every method may be left out. Checks are pure: they see what is passed in and nothing else.
-
-    is_optional: a rule sets its level (`checks:`, see Checks), which `capped` applies.
-    of_program: about flags, models and memory of a known program; not asked about other containers.
+    Every method may be left out. Checks are pure: they see what is passed in and nothing else. is_optional:
+    a rule sets its level (`checks:`, see Checks), which `capped` applies.
     """
 
     is_optional: ClassVar[bool] = False
-    of_program: ClassVar[bool] = False
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterable[CheckResult]:
         """Return the results that hold on every node."""

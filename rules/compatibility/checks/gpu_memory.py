@@ -64,7 +64,6 @@ class GpuMemoryCheck(Check):
     """The memory of one GPU, or of the share of it, against the declared minimum."""
 
     is_optional: ClassVar[bool] = True
-    of_program: ClassVar[bool] = True
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod

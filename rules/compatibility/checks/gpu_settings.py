@@ -217,8 +217,7 @@ def _of_other_gpus(settings: _Settings) -> Iterator[_Reason]:
     if value is not None:
         reason, remedy = (text.having(name=known.runtime_devices) for text in SET_BY_HAND)
         yield reason, remedy, container.variable_path(known.runtime_devices)
-    security = container.raw.get("securityContext")
-    if isinstance(security, dict) and security.get("privileged") is True:
+    if container.is_privileged:
         yield *PRIVILEGED, (*container.path, "securityContext", "privileged")
     paths = _host_paths(settings.pod) if container.volume_mounts else {}
     for index, mount in enumerate(container.volume_mounts):
@@ -300,13 +299,9 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
         return
     devices = _rdma_devices(container.names)
     name = next((name for name in devices if str(container.request(name)) != "0"), None)
-    security = container.get("securityContext") if name else None
-    security = security if isinstance(security, dict) else {}
-    if name is None or security.get("privileged") is True:
+    if name is None or container.is_privileged:
         return
-    capabilities = security.get("capabilities")
-    added = capabilities.get("add") if isinstance(capabilities, dict) else None
-    for capability in added if isinstance(added, list) else ():
+    for capability in container.entries("securityContext", "capabilities", "add"):
         if isinstance(capability, str) and capability.removeprefix("CAP_") in known.lock_memory:
             return
     reason = Message(

@@ -14,6 +14,7 @@ from rules.compatibility.checks.base import Check
 from rules.compatibility.checks.gpu_settings import PRIVILEGED, REMOVE, SET_BY_HAND
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import read_table
+from rules.kube.names import DEFAULT_SCHEDULER
 from rules.kube.pod import Container, Literals, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.match import ResourceIndex
@@ -26,7 +27,6 @@ from rules.text.printable import shortened
 
 SETTING: Final = "checks.interception"
 _LONGEST: Final = 80  # characters of a user's text in a message
-_DEFAULT_SCHEDULER: Final = "default-scheduler"  # of a pod that names none
 _UNPRIVILEGED: Final = Message("remove privileged from the container's securityContext")
 _APART: Final = Message("remove privileged from its securityContext, or run it in a pod of its own")
 # By the kind of a variable: what a value that is not fine does, and what to do.
@@ -130,14 +130,9 @@ def _system_of(names: Iterable[str]) -> _System | None:
     return next((systems[0] for name in names if (systems := find(name))), None)
 
 
-def _is_privileged(container: Container) -> bool:
-    security = container.raw.get("securityContext")
-    return isinstance(security, dict) and security.get("privileged") is True
-
-
 def _privileged(pod: Pod) -> Container | None:
     """Return the first privileged container of a pod."""
-    return next((container for container in pod.containers if _is_privileged(container)), None)
+    return next((container for container in pod.containers if container.is_privileged), None)
 
 
 def _of_privileges(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
@@ -146,8 +141,8 @@ def _of_privileges(system: _System, container: Container, pod: Pod) -> Iterator[
     if privileged is None:
         return
     denies = system.privileged
-    scheduler = pod.spec.get("schedulerName") or _DEFAULT_SCHEDULER
-    if _is_privileged(container):
+    scheduler = pod.spec.get("schedulerName") or DEFAULT_SCHEDULER
+    if container.is_privileged:
         privileged = container
     elif _system_of(privileged.names) is system:
         return  # this is said of that one

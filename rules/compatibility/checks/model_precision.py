@@ -22,11 +22,10 @@ class ModelPrecisionCheck(Check):
     """A data type that the GPU or the server does not have; nothing if the compute capability is unknown."""
 
     is_optional: ClassVar[bool] = True
-    of_program: ClassVar[bool] = True
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
         """Return a result for each data type that the server refuses on every GPU."""
-        if policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
             return ()
         return tuple(
             [
@@ -40,7 +39,7 @@ class ModelPrecisionCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result for each data type that the GPU does not have."""
-        if policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
             return
         if (capability := node.gpu_capability) is None:
             return

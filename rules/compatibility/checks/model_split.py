@@ -17,14 +17,13 @@ class ModelSplitCheck(Check):
     """Tensor parallelism that does not divide heads or experts is an error: the server does not start."""
 
     is_optional: ClassVar[bool] = True
-    of_program: ClassVar[bool] = True
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[CheckResult]:
         """Return a result for each model that cannot be split into as many parts."""
         del pod
-        if policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
             return ()
         return [
             CheckResult(

@@ -40,7 +40,6 @@ class ModelWeightsCheck(Check):
     """
 
     is_optional: ClassVar[bool] = True
-    of_program: ClassVar[bool] = True
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterator[CheckResult]:
         """Yield a result for each model whose weights do not fit the requested MIG device."""

@@ -20,13 +20,12 @@ class ParallelismCheck(Check):
     """Fewer GPUs than a program needs are an error if it is the only node, more are idle."""
 
     is_optional = True
-    of_program = True
 
     def on_container(
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[CheckResult]:
         """Return a result for each program whose flags do not suit the requested GPUs."""
-        if policy.checks.parallelism is Level.COMPATIBLE:
+        if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
             return ()
         requested = requested_gpus(container)
         if requested is None or container.has_claims:
@@ -85,12 +84,12 @@ def _result(
     if needed > 1 and gpu_resources((requested.name,)).slices:
         certain = program.certain and needed > requested.devices and nodes == 1 and not shared
         certain = certain and not (
-            container.env_from or _may_see_others(container) or _is_privileged(container)
+            container.env_from or _may_see_others(container) or container.is_privileged
         )
         return _over_slices(capped(level, certain=certain), program, needed, nodes)
     if needed > requested.devices:
         alone = nodes == 1 and not shared and not container.env_from and not _may_see_others(container)
-        certain = program.certain and alone and not _is_privileged(container)
+        certain = program.certain and alone and not container.is_privileged
         return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
     # CUDA_VISIBLE_DEVICES divides them by hand, for several programs.
     is_alone = (
@@ -113,12 +112,6 @@ def _may_see_others(container: Container) -> bool:
         and ("valueFrom" in variables[name] or str(variables[name].get("value", "")) not in none)
         for name, none in visible_devices().items()
     )
-
-
-def _is_privileged(container: Container) -> bool:
-    """Return whether the container has all devices of its node, whatever it requests."""
-    context = container.raw.get("securityContext")
-    return isinstance(context, dict) and context.get("privileged") is True
 
 
 def _written(program: Parallelism) -> str:

@@ -20,9 +20,9 @@ from rules.cel.expression import Expression
 from rules.cel.variables import UNSET
 from rules.decision.injection_stage import (
     DEFAULT_RESTART_POLICY,
-    DEFAULT_SCHEDULER,
     DEFAULT_SERVICE_ACCOUNT,
 )
+from rules.kube.names import DEFAULT_SCHEDULER
 from rules.model.rule import Action, FailurePolicy, LimitsPolicy, RequestsPolicy, ResourceRule, Validation
 from rules.nodes.gpu_resources import gpu_patterns
 from rules.text.glob import glob, plain_regex
