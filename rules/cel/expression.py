@@ -149,16 +149,19 @@ class Expression:
                 given.setdefault(variable, {})[member] = converted
             else:
                 given[variable] = converted
+        reason: Message | str
         try:
             result = self._program.execute(given)
         except KeyError as error:
-            raise ExpressionError(Message("no such key: {key}", key=str(error))) from error
+            reason = Message("no such key: {key}", key=str(error))
         except _EVALUATION_ERRORS as error:
-            raise ExpressionError(str(error).partition(_ADVICE)[0]) from error
-        if not isinstance(result, bool):
+            reason = str(error).partition(_ADVICE)[0]
+        else:
+            if isinstance(result, bool):
+                return result
             kind = Message("{word}", word=type(result).__name__)
-            raise ExpressionError(Message("the result is {kind}, not true or false", kind=kind))
-        return result
+            reason = Message("the result is {kind}, not true or false", kind=kind)
+        raise ExpressionError(reason)  # without a cause, whose traceback would keep the values
 
     def __repr__(self) -> str:
         return f"Expression({self.source!r})"

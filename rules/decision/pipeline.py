@@ -310,9 +310,11 @@ class Pipeline:
             return ""
 
     def _inputs(self, container: Container) -> ContainerInputs:
-        """Return the inputs of expressions about a container, which are read again after an edit."""
-        namespace, framework = self._request.namespace, self._framework
-        return self._pod.once(container, lambda pod: ContainerInputs(container, pod, namespace, framework))
+        """Return the inputs of expressions about a container, until the next edit.
+
+        Nothing keeps them: they refer to the pod, and a cycle would hold a review of megabytes in memory.
+        """
+        return ContainerInputs(container, self._pod, self._request.namespace, self._framework)
 
     def _framework(self, container: Container) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
@@ -479,9 +481,9 @@ class Pipeline:
                 obstacle = injection_stage.unmet(rule.match, inputs)
             except UnknownInputError as error:
                 self._add_unknown()
-                obstacle = None if applies_on_error else error
+                obstacle = None if applies_on_error else error.with_traceback(None)
             except ExpressionError as error:
-                obstacle = failed = error
+                obstacle = failed = error.with_traceback(None)  # its frames refer to this pod
             if exemptions and (obstacle is None or failed) and (exemption := exemptions.of(rule.name)):
                 obstacle, failed = exemption, None
             if failed:

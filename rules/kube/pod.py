@@ -9,7 +9,7 @@ and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/gola
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeVar
 
@@ -303,7 +303,7 @@ class Pod:
         self.recorder = Recorder(document)
         self._texts: dict[str, Mapping[str, str]] = {}
         self._label_domains: frozenset[str] | None = None
-        self._once: dict[Hashable, tuple[int, Any]] = {}
+        self._once: dict[str, tuple[int, Any]] = {}
         self.namespace_labels: Mapping[str, str] | None = None
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
@@ -396,15 +396,15 @@ class Pod:
             texts = self._texts[field] = _strings(self.get("metadata", field))
         return texts
 
-    def once(self, key: Hashable, read: Callable[[Pod], T]) -> T:
-        """Return what a function reads of the pod, which is read once until the next edit.
+    def once(self, name: str, read: Callable[[Pod], T]) -> T:
+        """Return what a function reads of the pod, which is read once for all containers until the next edit.
 
-        key: of what is read, each with one function; of a container, the container.
+        name: of what is read; each has one function, whose result does not refer to the pod.
         """
         edits = len(self.recorder.edits)
-        known = self._once.get(key)
+        known = self._once.get(name)
         if known is None or known[0] != edits:
-            known = self._once[key] = (edits, read(self))
+            known = self._once[name] = (edits, read(self))
         value: T = known[1]
         return value
 

@@ -105,7 +105,7 @@ class Match:
                 if not condition(inputs):
                     return condition
             except ExpressionError as error:
-                failed = failed or error
+                failed = failed or error.with_traceback(None)
         if failed:
             raise failed
         return None

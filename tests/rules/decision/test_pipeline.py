@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from copy import deepcopy
 from typing import Any, cast
 
@@ -32,8 +34,11 @@ from tests.support.builders import (
     resource_rule,
     warning_texts,
 )
+from tests.support.node_builders import GPU, inventory, node
+from webhook.cli.inputs.session import Session
 
 OTHER = "vendor.com/other"
+SHIPPED = compile_policy(Session().rules)
 # One denies, the other completes and injects, so that nothing is allowed unchanged by chance.
 DENYING = policy(resource_rule(limits="disabled"))
 COMPLETING = policy(
@@ -664,3 +669,39 @@ def test_a_decision_changes_neither_policy_nor_request() -> None:
     )
 
     assert (before, first) == (asked, second)
+
+
+class _Object(dict[str, Any]):
+    """An object to which a weak reference is possible."""
+
+
+_FAILING = injection_rule(
+    {"env": [{"name": "A", "value": "1"}]}, match={"conditions": ["limits['a.com/x'] > 1"]}
+)
+
+
+@pytest.mark.parametrize(
+    ("rules", "document"),
+    [
+        (
+            SHIPPED,
+            pod(container({GPU: "1"}), container({"nvidia.com/gpumem": "1000", GPU: "1"}, name="share")),
+        ),
+        (SHIPPED, pod(container({"tencent.com/vcuda-core": "20", "tencent.com/vcuda-memory": "8"}))),
+        (SHIPPED, pod(container({"rdma/hca": "1", GPU: "1"}, securityContext={"privileged": True}))),
+        (policy(_FAILING), pod()),
+    ],
+    ids=["gpus", "shares", "privileged", "a condition that cannot be evaluated"],
+)
+def test_a_decision_leaves_no_cycle_that_keeps_its_object(rules: Policy, document: dict[str, Any]) -> None:
+    """The garbage collector pauses while reviews are read, and an object may have megabytes."""
+    review = _Object(document)
+    kept = weakref.ref(review)
+    gc.collect()
+    gc.disable()
+    try:
+        decide(Snapshot(rules, inventory(node("a"))), request(review))
+        del review
+        assert kept() is None
+    finally:
+        gc.enable()
