@@ -140,7 +140,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _other_schema(schema: object) -> Message:
     if isinstance(schema, int) and schema > SCHEMA:
         return Message(
-            "the facts have schema {schema}, and this gpugate reads schema {known}; upgrade gpugate",
+            "the facts have schema {schema}, and this gpugate reads schemas up to {known}; upgrade gpugate",
             schema=schema,
             known=SCHEMA,
         )

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from rules import RuleSet, load_rules
+from rules import Loaded, RuleSet, load_rules
 from rules.cuda.image_catalog import NOTHING_KNOWN, ImageCatalog, ImageFacts, ImageRow, catalog_of
 from rules.cuda.tables import BUILT_IN
 from rules.schema.config_map import DOCUMENT_KEY, TYPE_LABEL
@@ -15,6 +15,7 @@ from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.match_conditions import resources_of
 from webhook.cluster.reflector import Applied, Change, Listed
 from webhook.cluster.resource import Object, Resource, config_maps
+from webhook.cluster.rule_sync import resolve
 from webhook.images.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTATION, Content
 
 
@@ -35,7 +36,8 @@ class KnownRules:
         self._namespace, self._on_change = namespace, on_change
         self._lock = threading.Lock()
         self._listed: dict[str, Object] | None = None
-        self._loaded: dict[str, tuple[str, RuleSet]] = {}  # resourceVersion and rules by name
+        self._loaded: dict[str, tuple[str, Loaded]] = {}  # resourceVersion and rules by name
+        self._in_force: Mapping[str, RuleSet] = {}
         self._own_rows = ImageCatalog(())
         self._facts = BUILT_IN
         self.resources: frozenset[str] = frozenset()
@@ -60,7 +62,7 @@ class KnownRules:
     def update(self) -> bool:
         """Apply the changes since the last call; return whether rules of others changed.
 
-        A rule with an error has no effect until it is corrected.
+        As in the gate, a version with an error changes nothing; after a restart it has no effect.
         """
         with self._lock:
             by_name = {
@@ -73,10 +75,12 @@ class KnownRules:
         self._loaded = {
             name: self._loaded[name]
             if before.get(name) == versions[name]
-            else (versions[name], load_rules([rule_source(config_map)], self._namespace).rules)
+            else (versions[name], load_rules([rule_source(config_map)], self._namespace))
             for name, config_map in sorted(by_name.items())
         }
-        rules = RuleSet.of(rule for _, rule_set in self._loaded.values() for rule in rule_set if rule.enabled)
+        newest = {name: loaded for name, (_, loaded) in self._loaded.items()}
+        self._in_force = resolve(newest, self._in_force).in_force
+        rules = RuleSet.of(rule for rule_set in self._in_force.values() for rule in rule_set if rule.enabled)
         self.resources = resources_of(RuleSet(compatibility=rules.compatibility))
         self._own_rows = ImageCatalog(_rows(rules))
         self._facts = rules.facts or BUILT_IN

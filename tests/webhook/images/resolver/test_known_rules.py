@@ -56,6 +56,26 @@ def test_a_rule_with_an_error_has_no_effect_until_it_is_corrected() -> None:
     assert {"nvidia.com/gpu", "x.com/y"} == rules.resources
 
 
+def test_the_last_good_version_stays_in_force_while_the_newest_has_an_error() -> None:
+    """Of facts too: a broken bundle does not bring the built-in facts back."""
+    image = "vllm/vllm-openai:v0.6.5"
+    facts = facts_config_map(bundle(_without_vllm))
+    facts["metadata"]["resourceVersion"] = "1"
+    rules = known(compatibility_rule(name="a", match={"resources": ["nvidia.com/gpu"]}))
+    rules.change(Applied(facts))
+    rules.update()
+    rules.change(Applied(object_of(compatibility_rule(name="a", sharing="no such"), 2)))
+    rules.change(
+        Applied(
+            facts | {"data": {"facts.json": "{"}, "metadata": facts["metadata"] | {"resourceVersion": "2"}}
+        )
+    )
+    rules.update()
+
+    assert rules.resources == {"nvidia.com/gpu"}
+    assert not rules.is_known(image)
+
+
 def test_a_deleted_rule_has_no_effect_and_an_unchanged_one_is_no_update() -> None:
     """As rules are listed again after each failure of the watch."""
     text = compatibility_rule(name="a")
