@@ -16,6 +16,11 @@ _STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralCont
 _STATUS_OF_POD: Final = Message("status of the pod")
 _STATUS_OF_CONTAINER: Final = Message("status of container {name!r}")
 _CONDITION: Final = Message("condition {type}")
+# Of a pod whose sandbox and network exist (KEP-3085): https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
+_SANDBOX: Final = "PodReadyToStartContainers"
+# Health of a device that a container has (KEP-4680); a driver that reports none has the health Unknown.
+_HEALTH: Final = "allocatedResourcesStatus"
+_UNHEALTHY: Final = "Unhealthy"
 _EVENT: Final = Message("event")
 
 
@@ -105,30 +110,75 @@ class PodFacts:
                     yield str(container.get("name")), kind, state
 
     def statements(self) -> Iterator[Statement]:
-        """Yield the lines of status, events and logs, in this order; no scheduling if there is a node."""
+        """Yield the lines of status, events and logs, in this order; no scheduling if there is a node.
+
+        Events from before the last start of a container are left out: what they report was over then.
+        """
         words = (self.status.get("reason"), self.status.get("message"))
         if text := " ".join(str(word) for word in words if word):
             yield Statement(Source.STATUS, _STATUS_OF_POD, shortened(text))
-        conditions = self.status.get("conditions")
-        for condition in conditions if isinstance(conditions, list) and not self.scheduled else ():
-            if (
-                isinstance(condition, dict)
-                and condition.get("status") == "False"
-                and condition.get("message")
-            ):
-                place = _CONDITION.having(type=condition.get("type"))
-                yield Statement(Source.STATUS, place, shortened(str(condition["message"])))
+        yield from self._conditions()
         for name, _, state in self._states():
             text = " ".join(str(state[key]) for key in ("reason", "message") if state.get(key))
             if text:
                 yield Statement(Source.STATUS, _STATUS_OF_CONTAINER.having(name=name), shortened(text))
+        yield from self._unhealthy_devices()
+        started = self._last_start()
         for event in self.events:
             reason = str(event.get("reason", ""))
-            if not (self.scheduled and reason == "FailedScheduling"):
+            is_over = started and _time_of(event) and _time_of(event) < started
+            if not (is_over or (self.scheduled and reason == "FailedScheduling")):
                 text = f"{reason}: {event.get('message') or event.get('note') or ''}"
                 yield Statement(Source.EVENT, _EVENT, shortened(text))
         for log, text in self.logs.items():
             yield from log_statements(log, text)
+
+    def _conditions(self) -> Iterator[Statement]:
+        """Yield why a pod has no node; of a Pending pod with a node, that it has no sandbox yet."""
+        conditions = self.status.get("conditions")
+        for condition in conditions if isinstance(conditions, list) else ():
+            if not isinstance(condition, dict) or condition.get("status") != "False":
+                continue
+            kind, message = condition.get("type"), str(condition.get("message") or "")
+            if self.scheduled:
+                is_open = kind == _SANDBOX and self.status.get("phase") == "Pending"
+                message = f"{_SANDBOX} False {message}".rstrip() if is_open else ""
+            if message:
+                yield Statement(Source.STATUS, _CONDITION.having(type=kind), shortened(message))
+
+    def _unhealthy_devices(self) -> Iterator[Statement]:
+        """Yield a line for each device of a container that its plugin or driver reports as unhealthy."""
+        for _, container in self._containers():
+            place = _STATUS_OF_CONTAINER.having(name=str(container.get("name")))
+            for resource in _objects(container.get(_HEALTH)):
+                for device in _objects(resource.get("resources")):
+                    if device.get("health") == _UNHEALTHY:
+                        words = (_HEALTH, resource.get("name"), device.get("resourceID"), _UNHEALTHY)
+                        text = f"{' '.join(map(str, words))} {device.get('message') or ''}"
+                        yield Statement(Source.STATUS, place, shortened(text.rstrip()))
+
+    def _last_start(self) -> str:
+        """Return when a container of the pod was last started, as the API server writes it, or ""."""
+        states = (
+            state
+            for _, container in self._containers()
+            for name in ("state", "lastState")
+            if isinstance(container.get(name), dict)
+            for state in container[name].values()
+            if isinstance(state, dict)
+        )
+        return max((str(state.get("startedAt") or "") for state in states), default="")
+
+
+def _objects(value: object) -> list[Mapping[str, Any]]:
+    return [entry for entry in value if isinstance(entry, dict)] if isinstance(value, list) else []
+
+
+def _time_of(event: Mapping[str, Any]) -> str:
+    """Return when an event was last seen, as the API server writes it to the second, or ""."""
+    series = event.get("series")
+    last = series.get("lastObservedTime") if isinstance(series, dict) else None
+    return str(last or event.get("lastTimestamp") or event.get("eventTime") or "")
 
 
 def events_of(pod: Mapping[str, Any], documents: Sequence[Any]) -> list[Mapping[str, Any]]:

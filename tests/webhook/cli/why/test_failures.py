@@ -21,8 +21,20 @@ from webhook.cli.why.failures import MAX_LINES, Cause, Source, Statement, causes
 SAMPLES: Final = {
     "unsatisfied-condition": "requirement error: unsatisfied condition: cuda>=12.8, please update",
     "no-nvidia-runtime": 'failed to get sandbox runtime: no runtime for "nvidia" is configured',
+    "cdi-device-missing": "failed to create containerd container: CDI device injection failed: "
+    "unresolvable CDI devices nvidia.com/gpu=GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c",
+    "nvml-not-initialized": 'failed to generate CDI spec for mode "auto": failed to initialize NVML: '
+    "Driver Not Loaded: unknown",
+    "gpu-id-unknown": 'failed to generate CDI spec for mode "auto": identifier is not a valid UUID or index: '
+    '"GPU-0"',
+    "gpu-not-found": "failed to get device handle from index: Invalid Argument",
+    "node-is-full": "OutOfmemory Pod was rejected: Node didn't have enough resource: memory, requested: "
+    "107374182400, used: 0, capacity: 8310091776",
+    "no-gpu-device": "ls: /dev/nvidia0: No such file or directory",
     "devices-unavailable": "devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1",
     "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
+    "device-unhealthy": "allocatedResourcesStatus nvidia.com/gpu GPU-4cf8db2d Unhealthy ECC errors",
+    "sandbox-not-ready": "PodReadyToStartContainers False",
     "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
     "topology-affinity": "TopologyAffinityError Resources cannot be allocated with Topology locality",
     "claim-strategy-gate": "error validating GPU config: unknown GPU sharing strategy: TimeSlicing",
