@@ -102,7 +102,7 @@ class _Devices:
         types: set[DeviceType] = set()
         classes, devices = self._dra.classes, self._dra.devices
         for alternative in request.alternatives:
-            selected, unknown, _ = candidates(ClaimRequest("", (alternative,)), classes, devices)
+            selected, unknown, *_ = candidates(ClaimRequest("", (alternative,)), classes, devices)
             if unknown or not selected:
                 of_class = type_of_class(alternative.device_class)
                 if of_class is None:

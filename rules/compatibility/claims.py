@@ -26,7 +26,15 @@ from rules.kube.pod import Container, Pod
 from rules.model.check_result import Level, level_of
 from rules.model.finding import Finding
 from rules.model.rule import Action
-from rules.nodes.devices.claims import TOO_MANY, Candidate, ClaimRequest, FailedSelector, PodClaim, candidates
+from rules.nodes.devices.claims import (
+    TOO_MANY,
+    Candidate,
+    ClaimRequest,
+    ExcludedDevice,
+    FailedSelector,
+    PodClaim,
+    candidates,
+)
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
 from rules.nodes.devices.devices import DeviceKind, facts_of, gpu_drivers
 from rules.nodes.devices.selectors import memory_selector, minimum_selector
@@ -143,7 +151,7 @@ class _Judge(NamedTuple):
         if request.admin or not self._may_be_gpu(request):
             return []
         dra = self.evaluator.inventory.dra
-        selected, unknown, failed = candidates(request, dra.classes, dra.devices)
+        selected, unknown, failed, excluded = candidates(request, dra.classes, dra.devices)
         failing = [*self._failed(claim, failed)]
         judged = list(self._judged(selected))
         fit = [devices for devices in judged if devices.level <= Level.UNSTABLE]
@@ -160,6 +168,7 @@ class _Judge(NamedTuple):
             reasons = [
                 *unknown,
                 *(reason for devices in doubtful for reason in _reasons(devices)),
+                *self._excluded(excluded),
                 _NO_DEVICE,
             ]
             return [*self.unknown(claim, reasons[0]), *failing]
@@ -227,6 +236,12 @@ class _Judge(NamedTuple):
             if nodes is None or self.evaluator.nodes_of(kind)[0] & self.allowed:
                 yield self.writer.selector_fails(self.use.required.rule, claim, kind.driver, reason)
                 return
+
+    def _excluded(self, excluded: Iterable[ExcludedDevice]) -> Iterator[Message]:
+        """Yield why GPUs of nodes that the pod can use are not allocated."""
+        for kind, nodes, reason in excluded:
+            if facts_of(kind) and (nodes is None or self.evaluator.nodes_of(kind)[0] & self.allowed):
+                yield reason
 
     def _partly(self, claim: str, unfit: Sequence[_Judged]) -> list[Finding]:
         """Return the notice that a claim may be given devices that are not compatible."""

@@ -41,12 +41,18 @@ def read_taints(document: object) -> Iterator[Taint]:
 
 def tolerates(tolerations: object, taints: Iterable[Taint]) -> bool:
     """Return whether a pod with these tolerations (as JSON) can be scheduled on a node with these taints."""
+    return untolerated(tolerations, taints) is None
+
+
+def untolerated(tolerations: object, taints: Iterable[Taint]) -> Taint | None:
+    """Return the first taint that keeps out what has these tolerations (as JSON); None if there is none."""
     given = tolerations if isinstance(tolerations, list) else []
-    return all(
-        any(isinstance(toleration, Mapping) and _matches(toleration, taint) for toleration in given)
-        for taint in taints
-        if taint.keeps_out
-    )
+    for taint in taints:
+        if taint.keeps_out and not any(
+            isinstance(toleration, Mapping) and _matches(toleration, taint) for toleration in given
+        ):
+            return taint
+    return None
 
 
 def _matches(toleration: Mapping[str, Any], taint: Taint) -> bool:

@@ -1,7 +1,7 @@
 """Claims of a pod: the requests of its ResourceClaims and ResourceClaimTemplates, and the devices that match.
 
-The versions v1, v1beta2 and v1beta1 are read. Constraints between devices and requests for a part of the
-capacity are not evaluated: they only reduce the number of matching devices.
+The versions v1, v1beta2 and v1beta1 are read. Constraints between devices are not evaluated: they only reduce
+the number of matching devices. All devices are compared as if they were unused.
 Source: https://kubernetes.io/docs/reference/kubernetes-api/resource/resource-claim-v1/.
 """
 
@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from rules.kube.tolerations import tolerates
+from rules.kube.resource_quota import quantity_text
+from rules.kube.tolerations import untolerated
+from rules.nodes.devices.capacity import CapacityRequest, gives, most, read_requests
 from rules.nodes.devices.device_classes import DeviceClasses, Selectors, match_all, read_selectors
 from rules.nodes.devices.device_configs import DeviceConfig, read_configs
-from rules.nodes.devices.devices import MAX_NAME, DeviceKind
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind, qualified
 from rules.nodes.devices.slices import DeviceInventory
 from rules.text.i18n import Message
 from rules.text.paths import object_at
@@ -29,6 +31,16 @@ _MAX_CHARACTERS: Final = 32 * 1024
 TOO_MANY: Final = Message("too many requests or selectors to evaluate")
 _UNREADABLE: Final = Message("the claim has a request that is not readable")
 
+_NO_OBJECT: Final = Message("the pod's claim names no object")
+_OTHER_OBJECT: Final = Message("the pod's claim names its object by {field}, which gpugate does not read")
+_INCOMPLETE: Final = Message("not all ResourceSlices of its pool are there")
+_AMOUNT_UNKNOWN: Final = Message("it is unknown whether they give the requested capacity")
+_NO_CAPACITY: Final = Message("the claim requests the capacity {name}, which devices of {driver} do not have")
+_TOO_LITTLE: Final = Message(
+    "the claim requests {requested} of the capacity {name}; a device of {driver} gives {limit} at most"
+)
+_TAINTED: Final = Message("devices of {driver} have the taint {taint}, which the claim does not tolerate")
+
 # Returns a ResourceClaim or a ResourceClaimTemplate of the pod's namespace by kind and name, or None.
 Find = Callable[[str, str], object]
 
@@ -41,6 +53,7 @@ class DeviceRequest(NamedTuple):
     selectors: Selectors = ()
     number: int = 1  # of devices; 0: all that match
     tolerations: tuple[Any, ...] = ()
+    capacity: tuple[CapacityRequest, ...] = ()  # of each device
 
 
 class AllocatedDevice(NamedTuple):
@@ -88,12 +101,21 @@ class FailedSelector(NamedTuple):
     reason: str  # the error
 
 
+class ExcludedDevice(NamedTuple):
+    """Devices of one kind that the selectors match, but that are never allocated to the request."""
+
+    kind: DeviceKind
+    nodes: Mapping[str, int] | None  # as in Candidate
+    reason: Message
+
+
 class Candidates(NamedTuple):
     """All devices that may be allocated to a request."""
 
     devices: tuple[Candidate, ...] = ()
     unknown: tuple[Message, ...] = ()  # why there may be others
     failed: tuple[FailedSelector, ...] = ()  # devices that end the scheduler's allocation with an error
+    excluded: tuple[ExcludedDevice, ...] = ()
 
 
 def pod_claims(spec: Mapping[str, Any], find: Find) -> tuple[PodClaim, ...]:
@@ -118,17 +140,13 @@ def used_claims(container: Mapping[str, Any], claims: Sequence[PodClaim]) -> tup
 
 def candidates(request: ClaimRequest, classes: DeviceClasses, devices: DeviceInventory) -> Candidates:
     """Return the devices that may be, or are, allocated to a request."""
-    unknown = dict.fromkeys([request.unknown] if request.unknown else [])
-    failed: list[FailedSelector] = []
+    search = _Search(classes, devices)
+    search.unknown |= dict.fromkeys([request.unknown] if request.unknown else [])
     if request.allocated is not None:
-        matching = list(_allocated(request.allocated, devices, unknown))
+        matching = list(search.allocated(request.allocated))
     else:
-        matching = [
-            candidate
-            for alternative in request.alternatives
-            for candidate in _matching(alternative, classes, devices, unknown, failed)
-        ]
-    return Candidates(tuple(matching), tuple(unknown), tuple(failed))
+        matching = [device for alternative in request.alternatives for device in search.matching(alternative)]
+    return Candidates(tuple(matching), tuple(search.unknown), tuple(search.failed), tuple(search.excluded))
 
 
 def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
@@ -144,7 +162,8 @@ def _pod_claim(entry: object, find: Find, reader: _Reader) -> PodClaim:
                 shown = object_name[:MAX_NAME]
                 return PodClaim(name, unknown=Message("{kind} {shown} is not known", kind=kind, shown=shown))
             return _read_claim(name, kind, document, reader)
-    return PodClaim(name, unknown=Message("the pod's claim names no object"))
+    fields = sorted(set(entry) - {"name"}) if isinstance(entry, Mapping) else []
+    return PodClaim(name, unknown=_OTHER_OBJECT.having(field=fields[0][:MAX_NAME]) if fields else _NO_OBJECT)
 
 
 def claim_of(kind: str, document: Mapping[str, Any]) -> PodClaim:
@@ -212,7 +231,9 @@ class _Reader:
         if not isinstance(raw, Mapping):
             return None
         device_class, mode, count = raw.get("deviceClassName"), raw.get("allocationMode"), raw.get("count")
-        tolerations = raw.get("tolerations")
+        tolerations, capacity = raw.get("tolerations"), read_requests(raw.get("capacity"))
+        if capacity is None:
+            return None
         if not isinstance(device_class, str) or not 0 < len(device_class) <= MAX_NAME:
             return None
         if mode not in (None, "", "ExactCount", "All"):
@@ -224,6 +245,7 @@ class _Reader:
             tuple(self._affordable(read_selectors(raw.get("selectors")))),
             0 if mode == "All" else number,
             tuple(tolerations[:_MAX_TOLERATIONS]) if isinstance(tolerations, list) else (),
+            capacity,
         )
 
     def _affordable(self, selectors: Selectors) -> Iterator[str | None]:
@@ -246,55 +268,78 @@ def _with_allocation(request: ClaimRequest, results: object) -> ClaimRequest:
     return request._replace(allocated=tuple(allocated), unknown=None if allocated else _UNREADABLE)
 
 
-def _allocated(
-    allocated: Sequence[AllocatedDevice], devices: DeviceInventory, unknown: dict[Message, None]
-) -> Iterator[Candidate]:
-    for device in allocated:
-        located = devices.device(*device)
-        if located is None:
-            text = f"{device.driver} {device.pool}/{device.device}"
-            unknown[Message("the allocated device {text} is not known", text=text)] = None
-        else:
-            kind, node = located
-            yield Candidate(kind, {node: 1} if node else None)
+class _Search:
+    """Finds the devices of one request.
 
-
-def _matching(
-    request: DeviceRequest,
-    classes: DeviceClasses,
-    devices: DeviceInventory,
-    unknown: dict[Message, None],
-    failed: list[FailedSelector],
-) -> Iterator[Candidate]:
-    """Yield the devices that match one alternative.
-
-    unknown: gets the reasons why other devices may match.
-    failed: gets the devices for which a selector fails.
+    unknown: why other devices may match.
+    failed: the devices for which a selector fails.
+    excluded: the devices without the capacity, or with a taint that is not tolerated.
     """
-    by = classes.by_name.get(request.device_class)
-    if by is None:
-        name = request.device_class
-        unknown[Message("DeviceClass {name} is not known", name=name)] = None
-        return
-    tolerations = list(request.tolerations)
-    places: list[tuple[DeviceKind, Mapping[str, int] | None]] = [*devices.by_kind.items()]
-    places += [(kind, None) for kind in devices.elsewhere]
-    for kind, nodes in places:
-        if not tolerates(tolerations, kind.taints):
-            continue
-        match = match_all((*by.selectors, *request.selectors), kind)
-        if match.matches is None or (match.matches and kind.hidden is None):
-            why = match.reason or "not all ResourceSlices of its pool are there"
-            unknown[_not_evaluated(kind.driver, why)] = None
-            yield Candidate(kind, nodes, certain=False, alternative=request.name)
-        elif match.matches:
-            yield Candidate(kind, nodes, alternative=request.name)
-        elif match.failed:
-            failed.append(FailedSelector(kind, nodes, match.reason))
+
+    def __init__(self, classes: DeviceClasses, devices: DeviceInventory) -> None:
+        self._classes = classes
+        self._devices = devices
+        self.unknown: dict[Message, None] = {}
+        self.failed: list[FailedSelector] = []
+        self.excluded: list[ExcludedDevice] = []
+
+    def allocated(self, allocated: Sequence[AllocatedDevice]) -> Iterator[Candidate]:
+        """Yield allocated devices."""
+        for device in allocated:
+            located = self._devices.device(*device)
+            if located is None:
+                text = f"{device.driver} {device.pool}/{device.device}"
+                self.unknown[Message("the allocated device {text} is not known", text=text)] = None
+            else:
+                kind, node = located
+                yield Candidate(kind, {node: 1} if node else None)
+
+    def matching(self, request: DeviceRequest) -> Iterator[Candidate]:
+        """Yield the devices that match one alternative, by the checks of the scheduler in its order."""
+        by = self._classes.by_name.get(request.device_class)
+        if by is None:
+            name = request.device_class
+            self.unknown[Message("DeviceClass {name} is not known", name=name)] = None
+            return
+        tolerations = list(request.tolerations)
+        places: list[tuple[DeviceKind, Mapping[str, int] | None]] = [*self._devices.by_kind.items()]
+        places += [(kind, None) for kind in self._devices.elsewhere]
+        for kind, nodes in places:
+            match = match_all((*by.selectors, *request.selectors), kind)
+            if match.matches is False:
+                if match.failed:
+                    self.failed.append(FailedSelector(kind, nodes, match.reason))
+                continue
+            certain, lack = _capacity(request.capacity, kind)
+            if taint := untolerated(tolerations, kind.taints):
+                lack = lack or _TAINTED.having(driver=kind.driver, taint=str(taint))
+            if lack:
+                self.excluded.append(ExcludedDevice(kind, nodes, lack))
+            elif match.matches is None or not certain or kind.hidden is None:
+                why = match.reason or (_INCOMPLETE if kind.hidden is None else _AMOUNT_UNKNOWN)
+                may = Message("devices of {driver} may match: {why}", driver=kind.driver, why=why)
+                self.unknown[may] = None
+                yield Candidate(kind, nodes, certain=False, alternative=request.name)
+            else:
+                yield Candidate(kind, nodes, alternative=request.name)
 
 
-def _not_evaluated(driver: str, why: str) -> Message:
-    return Message("devices of {driver} may match: {why}", driver=driver, why=why)
+def _capacity(requests: Sequence[CapacityRequest], kind: DeviceKind) -> tuple[bool, Message | None]:
+    """Return whether it is known what an unused device of a kind gives, and what it does not give."""
+    if not requests or kind.hidden is None:
+        return not requests, None
+    policies, totals = dict(kind.policies), dict(kind.capacity)
+    certain = True
+    for name, amount in requests:
+        if name not in policies:
+            return True, _NO_CAPACITY.having(driver=kind.driver, name=name[:MAX_NAME])
+        policy, total = policies[name], totals.get(qualified(name, kind.driver))
+        enough = None if amount is None or total is None else gives(amount, policy, total)
+        if enough is False and amount is not None and total is not None:
+            requested, limit = quantity_text(amount), quantity_text(most(policy, total))
+            return True, _TOO_LITTLE.having(driver=kind.driver, name=name, requested=requested, limit=limit)
+        certain = certain and enough is not None
+    return certain, None
 
 
 def _name(entry: object) -> str:

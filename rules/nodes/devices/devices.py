@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, lru_cache, partial
+from operator import itemgetter
 from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import read_table
@@ -17,6 +18,7 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.kube.names import is_label_value
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.kube.tolerations import Taint
+from rules.nodes.devices.capacity import RequestPolicy, read_policy
 from rules.nodes.devices.semver import MAX_LENGTH, Semver, parse_semver
 
 # Limits of the API, on attributes and capacities of a device, and on its taints.
@@ -62,10 +64,20 @@ class DeviceKind:
     hidden: tuple[str, ...] | None = ()
     taints: tuple[Taint, ...] = ()
     shared: bool = False  # several claims may use one device at a time (allowMultipleAllocations)
+    # Of each capacity, by its name as it is written, sorted: which amounts a claim may have.
+    policies: tuple[tuple[str, RequestPolicy | None], ...] = ()
     _hash: int = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        key = (self.driver, self.attributes, self.capacity, self.hidden, self.taints, self.shared)
+        key = (
+            self.driver,
+            self.attributes,
+            self.capacity,
+            self.hidden,
+            self.taints,
+            self.shared,
+            self.policies,
+        )
         object.__setattr__(self, "_hash", hash(key))  # once: kinds are keys of many tables
 
     def __hash__(self) -> int:
@@ -156,6 +168,7 @@ class DeviceReader:
             tuple(sorted(set(hidden))),
             tuple(self._taints(raw)),
             raw.get("allowMultipleAllocations") is True,
+            tuple(sorted(_policies(raw.get("capacity")), key=itemgetter(0))),
         )
         pooled = self._pool.interned(kind)
         if pooled is None:
@@ -229,6 +242,13 @@ class DeviceReader:
                 yield Taint(*fields)
             else:
                 self.report("taints", taint)
+
+
+def _policies(capacity: object) -> Iterator[tuple[str, RequestPolicy | None]]:
+    entries = list(capacity.items())[:MAX_ATTRIBUTES] if isinstance(capacity, Mapping) else []
+    for name, entry in entries:
+        if isinstance(name, str) and len(name) <= _MAX_QUALIFIED:
+            yield name, read_policy(entry)
 
 
 def _string(raw: object) -> str | None:

@@ -213,7 +213,7 @@ def test_a_class_that_does_not_exist_is_unknown() -> None:
 
 def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
     incomplete = inventory(resource_slice("h", resourceSliceCount=2))
-    (found,), unknown, _ = candidates(request_of(claim(exactly())), classes(), incomplete)
+    (found,), unknown, *_ = candidates(request_of(claim(exactly())), classes(), incomplete)
     assert ({"h": 0}, False, 1) == (found.nodes, found.certain, len(unknown))
 
 
@@ -223,7 +223,7 @@ def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_i
     """It is unknown which of them there are."""
     by_driver = classes(device_class(GPU_DRIVER, f"device.driver == '{GPU_DRIVER}'"))
     incomplete = inventory(resource_slice("h", resourceSliceCount=2))
-    (found,), unknown, _ = candidates(request_of(claim(exactly())), by_driver, incomplete)
+    (found,), unknown, *_ = candidates(request_of(claim(exactly())), by_driver, incomplete)
     assert (False, ["devices of gpu.nvidia.com may match: not all ResourceSlices of its pool are there"]) == (
         found.certain,
         [text.en for text in unknown],
@@ -249,6 +249,99 @@ def test_a_tainted_device_is_a_candidate_if_it_is_tolerated(tolerations: list[An
     tainted = device() | {"taints": [{"key": "example.com/slow", "value": "yes", "effect": "NoSchedule"}]}
     request = request_of(claim(exactly(tolerations=tolerations)))
     assert number == len(candidates(request, classes(), inventory(resource_slice("h", [tainted]))).devices)
+
+
+def shared(name: str = "gpu-0", **policy: Any) -> dict[str, Any]:
+    """Return an H100 of which several claims may have a part of 80Gi of memory, by a request policy."""
+    memory = {"value": "80Gi"} | ({"requestPolicy": policy} if policy else {})
+    return device(name) | {"allowMultipleAllocations": True, "capacity": {"memory": memory}}
+
+
+@pytest.mark.parametrize(
+    ("requests", "number", "reason"),
+    [
+        ({}, 2, ""),
+        (
+            {"memory": "40Gi"},
+            1,
+            "the claim requests 40Gi of the capacity memory; a device of {} gives 30Gi at most",
+        ),
+        ({"memory": "30Gi"}, 2, ""),
+        ({"memory": "1"}, 2, ""),
+        (
+            {f"{GPU_DRIVER}/memory": "1"},
+            0,
+            "the claim requests the capacity {0}/memory, which devices of {0} do not have",
+        ),
+        (
+            {"memory": "1", "cores": "1"},
+            0,
+            "the claim requests the capacity cores, which devices of {} do not have",
+        ),
+    ],
+)
+def test_candidates_are_devices_that_give_the_requested_capacity(
+    requests: dict[str, str], number: int, reason: str
+) -> None:
+    """As the scheduler allocates them: the name of a capacity is the one that the device writes."""
+    devices = [shared(), shared("gpu-1", default="10Gi", validValues=["10Gi", "30Gi"])]
+    request = request_of(claim(exactly(capacity={"requests": requests})))
+    found = candidates(request, classes(), inventory(resource_slice("h", devices)))
+    reasons = [each.reason.en for each in found.excluded]
+    assert (number, True) == (len(found.devices), all(each.certain for each in found.devices))
+    assert [reason.format(GPU_DRIVER)] * (2 - number) == reasons
+
+
+def test_a_device_that_is_not_shared_must_have_the_requested_capacity() -> None:
+    for amount, number in (("80Gi", 1), ("81Gi", 0)):
+        request = request_of(claim(exactly(capacity={"requests": {"memory": amount}})))
+        assert number == len(candidates(request, classes(), inventory(resource_slice("h"))).devices)
+
+
+@pytest.mark.parametrize("amount", ["much", "20Gi"])
+def test_devices_whose_capacity_or_policy_is_unknown_may_match(amount: str) -> None:
+    odd = shared(validRange={"min": "1Gi", "step": "-1"})
+    request = request_of(claim(exactly(capacity={"requests": {"memory": amount}})))
+    found = candidates(request, classes(), inventory(resource_slice("h", [odd])))
+    assert [False] == [each.certain for each in found.devices]
+    assert [
+        "devices of gpu.nvidia.com may match: it is unknown whether they give the requested capacity"
+    ] == [text.en for text in found.unknown]
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"clusterResourceClaimTemplateName": "gpu"}, "clusterResourceClaimTemplateName"),
+        ({"source": {"resourceClaimName": "gpu"}}, "source"),
+        ({}, None),
+    ],
+)
+def test_a_pods_claim_that_names_its_object_in_another_way_is_said_to_be_unknown(
+    entry: dict[str, Any], expected: str | None
+) -> None:
+    """As Kubernetes 1.30 did, and as newer versions may."""
+    (found,) = pod_claims({"resourceClaims": [{"name": "gpus", **entry}]}, lambda *_: claim(exactly()))
+    by = f"its object by {expected}, which gpugate does not read" if expected else "no object"
+    assert found.unknown
+    assert f"the pod's claim names {by}" == found.unknown.en
+
+
+def test_a_capacity_that_is_not_readable_makes_the_request_unknown() -> None:
+    assert request_of(claim(exactly(capacity={"requests": ["memory"]}))).unknown
+
+
+def test_a_selector_is_evaluated_before_taints_as_by_the_scheduler() -> None:
+    """So that it fails on a device whose taint is not tolerated."""
+    tainted = device() | {"taints": [{"key": "broken", "effect": "NoExecute"}]}
+    inventories = inventory(resource_slice("h", [tainted]))
+    fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
+    found = candidates(request_of(claim(exactly("gpu", fails))), classes(), inventories)
+    assert (1, 0) == (len(found.failed), len(found.excluded))
+    found = candidates(request_of(claim(exactly())), classes(), inventories)
+    assert [
+        "devices of gpu.nvidia.com have the taint broken:NoExecute, which the claim does not tolerate"
+    ] == [each.reason.en for each in found.excluded]
 
 
 def test_administrative_access_is_not_judged() -> None:
