@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE
+from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TAINT_RULE, TEMPLATE
 from rules.nodes.gpu_operator import CLUSTER_POLICY, managed_label, read_variables, toolkit_daemon_set
 from rules.nodes.inventory import INSTANCE_TYPE
 from rules.nodes.inventory_document import kind_of
@@ -36,6 +36,7 @@ _OWNERS: Final = ("metadata", "ownerReferences")
 _ANNOTATIONS: Final = ("metadata", "annotations")
 _CLUSTER_API: Final = (_DELETED, _OWNERS, _ANNOTATIONS, _TEMPLATE_LABELS, (*_TEMPLATE_SPEC, "taints"))
 _NODE_GROUP: Final = (*_CLUSTER_API, ("status", "readyReplicas"))
+_TAINTED_POOL: Final = ("spec", "deviceSelector", "pool")
 _CLAIM_NAMES: Final = (("metadata", "namespace"),)
 # The fields of each kind that are read, besides version and name.
 _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
@@ -57,6 +58,7 @@ _FIELDS: Final[Mapping[str, tuple[tuple[str, ...], ...]]] = {
         ("spec", "extendedResourceName"),
     ),
     SLICE: (("spec", "driver"), ("spec", "pool"), ("spec", "nodeName"), ("spec", "devices")),
+    TAINT_RULE: (("spec", "deviceSelector"), ("spec", "taint")),
     CLAIM: (*_CLAIM_NAMES, ("spec", "devices", "requests"), ("status", "allocation")),
     TEMPLATE: (*_CLAIM_NAMES, ("spec", "spec", "devices", "requests")),
     CLUSTER_POLICY: (
@@ -116,7 +118,7 @@ class _Anonymizer:
         self.replaced: Counter[str] = Counter()
         self._values: dict[str, str] = {}
         self._pools: dict[str, str] = {}
-        self._slices = 0
+        self._slices = self._taint_rules = 0
         self._keys = [glob(pattern) for pattern in anonymize]
         self._labels = labels
         self._facts = {*gpu_labels(), *autoscaler_labels(), INSTANCE_TYPE, managed_label(), *host_labels()}
@@ -157,6 +159,8 @@ class _Anonymizer:
             _copy(document, kept, path)
         if kind == SLICE:
             self._slice(kept)
+        elif kind == TAINT_RULE:
+            self._taint_rule(kept)
         elif kind == CLAIM:
             self._claim(kept)
         elif kind == CLUSTER_POLICY:
@@ -234,6 +238,16 @@ class _Anonymizer:
             spec["nodeName"] = self.names.get(node) or self._value(node)
         if "devices" in spec:
             spec["devices"] = self._texts(spec["devices"], node)
+
+    def _taint_rule(self, kept: dict[str, Any]) -> None:
+        """Replace the pool of a DeviceTaintRule, and identifying texts, in place."""
+        self._taint_rules += 1
+        kept["metadata"] = {"name": f"taint-rule-{self._taint_rules}"}
+        spec = self._texts(kept.get("spec"), None)
+        selector = spec.get("deviceSelector") if isinstance(spec, dict) else None
+        if isinstance(selector, dict) and isinstance(pool := _member(kept, _TAINTED_POOL), str):
+            selector["pool"] = self._device_pool(pool)
+        kept["spec"] = spec
 
     def _claim(self, kept: dict[str, Any]) -> None:
         """Remove everything but the devices of an allocation, in place."""

@@ -88,3 +88,16 @@ def claim(*requests: dict[str, Any], allocated: list[dict[str, Any]] | None = No
 def claim_template(*requests: dict[str, Any]) -> dict[str, Any]:
     """Return a ResourceClaimTemplate."""
     return {"kind": "ResourceClaimTemplate", "spec": {"spec": claim(*requests)["spec"]}}
+
+
+def taint_rule(
+    selector: Any, key: str = "broken", value: str = "", effect: str = "NoSchedule"
+) -> dict[str, Any]:
+    """Return a DeviceTaintRule; selector: the names that it selects devices by, None for no selector."""
+    taint = {"key": key, "effect": effect} | ({"value": value} if value else {})
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": key, "resourceVersion": "1"},
+        "spec": {"taint": taint} | ({} if selector is None else {"deviceSelector": selector}),
+    }

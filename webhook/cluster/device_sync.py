@@ -15,7 +15,8 @@ from certs.periodic_task import PeriodicTask
 from rules.nodes.devices.device_classes import DeviceClass, DeviceClasses, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem
 from rules.nodes.devices.slices import DeviceInventory, ResourceSlice, read_slice
-from rules.nodes.devices.state import DEVICE_CLASS, SLICE, ClaimKey, DraState, claim_key
+from rules.nodes.devices.state import DEVICE_CLASS, SLICE, TAINT_RULE, ClaimKey, DraState, claim_key
+from rules.nodes.devices.taint_rules import TaintRule, TaintRules, read_taint_rule
 from rules.nodes.label_index import ShardedDict
 from webhook.cluster.reflector import Applied, Change, Deleted, Listed
 from webhook.cluster.resource import Object, Resource, dra_resources
@@ -34,7 +35,7 @@ ClaimMap = ShardedDict[ClaimKey, Any]
 
 
 class DeviceSync:
-    """Keeps the current slices and classes, and passes on each new state. set_state: may be slow."""
+    """Keeps the slices, taint rules and classes, and passes on each new state. set_state: may be slow."""
 
     def __init__(self, set_state: Callable[[DraState], None]) -> None:
         self._set_state = set_state
@@ -43,8 +44,9 @@ class DeviceSync:
         self._pool = KindPool()
         self._swept = False
         self._slices: dict[str, ResourceSlice] = {}
+        self._taint_rules: dict[str, TaintRule] = {}
         self._classes: dict[str, DeviceClass] = {}
-        self._passed: tuple[list[ResourceSlice], list[DeviceClass]] = [], []
+        self._passed: tuple[list[ResourceSlice], list[TaintRule], list[DeviceClass]] = [], [], []
         self._logged: set[Problem] = set()
         self._task = PeriodicTask(
             "devices", self.update, lambda: _IDLE_S, lambda _: None, (), cooldown=lambda: _COOLDOWN_S
@@ -64,12 +66,14 @@ class DeviceSync:
         self._task.stop()
 
     def on_change(self, kind: str, change: Change) -> None:
-        """Apply a change of slices or classes. After a list, the state is passed on before this returns."""
+        """Apply a change of one kind. After a list, the state is passed on before this returns."""
         with self._lock:
             if kind == SLICE:
                 _apply(self._slices, change, lambda document: document[_READ])
                 if isinstance(change, Listed):
                     self._forget_kinds()
+            elif kind == TAINT_RULE:
+                _apply(self._taint_rules, change, read_taint_rule)
             elif kind == DEVICE_CLASS:
                 _apply(self._classes, change, self._read_class)
         if isinstance(change, Listed):
@@ -81,10 +85,15 @@ class DeviceSync:
         """Pass on the current state, unless it is equal to the last one."""
         with self._passing:  # an older state must not replace a newer one
             with self._lock:
-                slices, classes = known = [*self._slices.values()], [*self._classes.values()]
+                slices, taint_rules, classes = known = (
+                    [*self._slices.values()],
+                    [*self._taint_rules.values()],
+                    [*self._classes.values()],
+                )
                 self._swept = False
             if known != self._passed:
-                self._set_state(DraState(DeviceInventory(slices), DeviceClasses(classes)))
+                devices = DeviceInventory(map(TaintRules(taint_rules).applied, slices))
+                self._set_state(DraState(devices, DeviceClasses(classes)))
                 self._passed = known
 
     def _forget_kinds(self) -> None:

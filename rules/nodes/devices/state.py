@@ -8,9 +8,11 @@ from typing import Any, Final, NamedTuple, Protocol
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem, facts_of
 from rules.nodes.devices.slices import DeviceInventory, read_slice
+from rules.nodes.devices.taint_rules import TaintRules, read_taint_rule
 from rules.text.paths import object_at
 
 SLICE: Final = "ResourceSlice"
+TAINT_RULE: Final = "DeviceTaintRule"
 DEVICE_CLASS: Final = "DeviceClass"
 CLAIM: Final = "ResourceClaim"
 TEMPLATE: Final = "ResourceClaimTemplate"
@@ -19,6 +21,7 @@ VERSIONS: Final = ("v1", "v1beta2", "v1beta1")
 # The kinds of objects, each with its plural.
 DRA_KINDS: Final = {
     SLICE: "resourceslices",
+    TAINT_RULE: "devicetaintrules",
     DEVICE_CLASS: "deviceclasses",
     CLAIM: "resourceclaims",
     TEMPLATE: "resourceclaimtemplates",
@@ -121,7 +124,9 @@ def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
         for kind in (CLAIM, TEMPLATE)
         for document in objects.get(kind, ())
     }
-    return DraState(DeviceInventory(slices), DeviceClasses(classes), claims, tuple(problems))
+    taint_rules = TaintRules(filter(None, map(read_taint_rule, objects.get(TAINT_RULE, ()))))
+    devices = DeviceInventory(map(taint_rules.applied, slices))
+    return DraState(devices, DeviceClasses(classes), claims, tuple(problems))
 
 
 def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default") -> ClaimKey:

@@ -25,6 +25,7 @@ from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.nodes.node_pool import DeclaredPools, NodePool
 from tests.support.builders import pod, warning_texts
+from tests.support.dra_builders import taint_rule
 from tests.support.dra_clusters import (
     A100_NAME,
     DRIVER,
@@ -103,6 +104,40 @@ def test_a_claim_that_can_only_be_given_devices_that_fit_passes_without_a_word()
     found = decided(claiming(), NEW_H100, claim_template("gpu"))
 
     assert (True, (), ()) == (found.allowed, found.patch, warning_texts(found))
+
+
+def test_a_claim_is_not_given_devices_without_its_capacity_or_with_an_untolerated_taint() -> None:
+    """One that does not fit counts no more, and one that fits does not keep the pod from being denied."""
+    tainted = taint_rule({"pool": "t4"})
+    wide = claim_template("gpu", capacity={"requests": {"memory": "80Gi"}})
+    fits = decided(claiming(), OLD_T4, NEW_H100, tainted, claim_template("gpu"))
+    denied = decided(claiming(), OLD_T4, NEW_H100, taint_rule({"pool": "h100"}), wide)
+    tolerated = decided(
+        claiming(), OLD_T4, NEW_H100, tainted, claim_template("gpu", tolerations=[{"operator": "Exists"}])
+    )
+
+    assert (True, ()) == (fits.allowed, warning_texts(fits))
+    assert (False, True) == (denied.allowed, bool(warning_texts(tolerated)))
+
+
+@pytest.mark.parametrize(
+    ("cluster", "reason"),
+    [
+        (taint_rule({"driver": DRIVER}), f"devices of {DRIVER} have the taint broken:NoSchedule"),
+        (
+            claim_template("gpu", capacity={"requests": {"memory": "81Gi"}}),
+            f"the claim requests 81Gi of the capacity memory; a device of {DRIVER} gives 80Gi at most",
+        ),
+    ],
+)
+def test_a_claim_that_no_device_is_given_is_told_why(cluster: dict[str, Any], reason: str) -> None:
+    """If the devices are on nodes that the pod can use."""
+    found = decided(claiming(), NEW_H100, claim_template("gpu"), cluster)
+    elsewhere = decided(claiming(nodeSelector={"pool": "t4"}), NEW_H100, claim_template("gpu"), cluster)
+
+    assert (True, 1) == (found.allowed, len(warning_texts(found)))
+    assert f"claim 'gpu' not checked: {reason}" in warning_texts(found)[0]
+    assert "no device that it selects is on a node" in warning_texts(elsewhere)[0]
 
 
 MIG = {"name": "mig-0", "attributes": {"type": {"string": "mig"}}}

@@ -172,16 +172,16 @@ def test_nodes_are_read_from_every_document_form(document: Any) -> None:
             {"kind": "Pod"},
             (
                 "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
-                "MachinePool, MachineSet, ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, "
-                "ClusterPolicy, got 'Pod'"
+                "MachinePool, MachineSet, ResourceSlice, DeviceTaintRule, DeviceClass, ResourceClaim, "
+                "ResourceClaimTemplate, ClusterPolicy, got 'Pod'"
             ),
         ),
         (
             {"kind": ["Node"]},
             (
                 "document.kind: expected one of Node, NodePool, ResourceFlavor, MachineDeployment, "
-                "MachinePool, MachineSet, ResourceSlice, DeviceClass, ResourceClaim, ResourceClaimTemplate, "
-                "ClusterPolicy, got ['Node']"
+                "MachinePool, MachineSet, ResourceSlice, DeviceTaintRule, DeviceClass, ResourceClaim, "
+                "ResourceClaimTemplate, ClusterPolicy, got ['Node']"
             ),
         ),
         (

@@ -11,7 +11,7 @@ from rules.nodes.label_families import DriverFamily, LabelNames
 from rules.nodes.node_row import InventoryError
 from rules.nodes.snapshot import snapshot
 from tests.support.builders import pod
-from tests.support.dra_builders import claim, exactly, resource_slice
+from tests.support.dra_builders import claim, exactly, resource_slice, taint_rule
 from tests.support.dra_clusters import bare_node, claim_template, device_class, gpus_of
 from tests.support.node_builders import GPU, decided, gfd, node
 
@@ -218,6 +218,18 @@ def test_an_allocated_device_is_found_under_its_new_pool() -> None:
         str(found).find(UUID),
         str(found).find("gpu-a"),
     )
+
+
+def test_a_taint_rule_taints_the_same_devices_under_their_new_pool() -> None:
+    """Its name is replaced too."""
+    rule = taint_rule({"pool": "gpu-a", "device": "gpu-0"}, key=f"broken-{UUID}")
+    objects = [bare_node("gpu-a"), resource_slice("gpu-a"), rule, taint_rule(None)]
+    found = snapshot(objects).items
+    located = inventory_of(found).dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
+
+    assert located is not None
+    assert ["value-1:NoSchedule"] == list(map(str, located[0].taints))
+    assert ({"name": "taint-rule-1"}, -1) == (found[2]["metadata"], str(found).find("gpu-a"))
 
 
 def test_another_object_is_an_error() -> None:

@@ -14,8 +14,9 @@ from kubernetes.client import Configuration
 from rules import Loaded
 from rules.nodes.devices.devices import MAX_KINDS
 from rules.nodes.devices.slices import ResourceSlice
-from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TEMPLATE, DraState
+from rules.nodes.devices.state import CLAIM, DEVICE_CLASS, SLICE, TAINT_RULE, TEMPLATE, DraState
 from rules.nodes.label_index import ShardedDict
+from tests.support.dra_builders import taint_rule
 from tests.support.dra_clusters import (
     DRIVER,
     bare_node,
@@ -109,6 +110,33 @@ def test_device_classes_are_added_changed_and_deleted() -> None:
         seen.append({name for name in followed.states[-1].gpu_resources if "deviceclass" not in name})
 
     assert [{"nvidia.com/gpu"}, {"nvidia.com/gpu", "example.com/gpu"}, {"example.com/gpu"}, set()] == seen
+
+
+def test_taint_rules_are_added_changed_and_deleted() -> None:
+    """The devices that they select follow."""
+    followed = Followed()
+    followed.listed(gpus_of("one"), gpus_of("two"))
+    seen = []
+    for change in (
+        Listed([taint_rule({"pool": "one"}), taint_rule({}, key="old")]),
+        Applied(taint_rule({"pool": "two"})),
+        Applied(taint_rule({}, key="old", effect="None")),
+        Deleted(taint_rule({"pool": "two"})),
+    ):
+        followed.sync.on_change(TAINT_RULE, change)
+        followed.sync.update()
+        by_node = followed.states[-1].devices.by_node
+        seen.append(
+            {node: sorted(taint.key for taint in next(iter(by_node[node])).taints) for node in by_node}
+        )
+
+    both, old = ["broken", "old"], ["old"]
+    assert [
+        {"one": both, "two": old},
+        {"one": old, "two": both},
+        {"one": [], "two": ["broken"]},
+        {"one": [], "two": []},
+    ] == seen
 
 
 def test_claims_and_templates_are_added_changed_and_deleted_each_kind_by_itself() -> None:
