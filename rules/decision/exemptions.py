@@ -130,7 +130,8 @@ def capped(decision: Decision, cap: Action, *, mutating: bool) -> Decision:
     nothing but audit annotations. mutating: whether the answer may have a patch.
     """
     if cap is Action.DENY:
-        return decision._replace(patch=()) if decision.patch and not decision.allowed else decision
+        has_patch = decision.patch or decision.pods_patch
+        return decision._replace(patch=(), pods_patch=()) if has_patch and not decision.allowed else decision
     withheld, audit = None, {**decision.audit}
     violations = tuple(
         violation._replace(action=mildest(violation.action, cap), rule_action=violation.action)
@@ -141,7 +142,8 @@ def capped(decision: Decision, cap: Action, *, mutating: bool) -> Decision:
     if cap is Action.DRYRUN:
         if decision.patch and mutating and not withheld:
             withheld = Effect.PATCH
-        audit, decision = _of_dry_run(audit), decision._replace(notices=(), warning_lines=(), patch=())
+        audit = _of_dry_run(audit)
+        decision = decision._replace(notices=(), warning_lines=(), patch=(), pods_patch=())
     audit[CAP_ANNOTATION] = f"{cap.value}, would {withheld.value}" if withheld else cap.value
     return decision._replace(violations=violations, audit=audit, withheld=withheld)
 

@@ -559,6 +559,7 @@ class Pipeline:
             notes=record.notes,
             declared=tuple(dict.fromkeys(chain(*declared.values()))) if declared else (),
             not_checked=tuple(self._not_checked),
+            pods_patch=() if self._is_pod else tuple(self._pod.recorder.operations),
         )
 
 
@@ -639,6 +640,7 @@ def _together(shared: _Shared, decisions: list[Decision]) -> Decision:
         "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
         "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
         "not_checked": tuple(part for decision in decisions for part in decision.not_checked),
+        "pods_patch": tuple(operation for decision in decisions for operation in decision.pods_patch),
     }
     if denying := [violation for violation in violations if violation.action is Action.DENY]:
         return Decision.deny(shared.denial(denying), violations, **facts)

@@ -49,6 +49,7 @@ class Decision(NamedTuple):
     """The answer to a request.
 
     denial: its message, else empty. patch: RFC 6902 operations, empty for what is denied or never changed.
+    pods_patch: of a workload, the operations that its pods get when they are created, on its templates.
     notices: the warnings that are no violations. warning_lines: those, and the violations that only warn, a
     line each. audit: annotations of the audit event, names without prefix. rules: names of those that match.
     cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
@@ -69,6 +70,7 @@ class Decision(NamedTuple):
     notes: tuple[Message, ...] = ()
     declared: tuple[str, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()
+    pods_patch: tuple[Operation, ...] = ()
     withheld: Effect | None = None
     code: int = 403
 

@@ -12,7 +12,7 @@ import pytest
 from rules.decision import pipeline
 from rules.decision.pipeline import INJECTED_ANNOTATION, Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.kube.json_patch import ObjectError
+from rules.kube.json_patch import ObjectError, pointer
 from rules.model.decision import ALLOWED, AdmissionRequest
 from rules.model.rule import Action
 from rules.model.workload_kinds import Workloads
@@ -266,6 +266,21 @@ def test_a_workload_is_validated_as_its_pods_will_be_completed_and_is_never_patc
     found = decision(rules, _workload(api_version, kind, TEMPLATE_PATH, _template({OTHER: "1"})))
 
     assert (True, ()) == (found.allowed, found.patch)
+
+
+def test_a_workload_has_the_patch_of_its_pods_on_its_template() -> None:
+    """The same operations as of the pod that is made from it; none if it is denied."""
+    rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
+    template = _template({OTHER: "1"})
+    of_pod = decision(rules, {"apiVersion": "v1", "kind": "Pod", **template})
+    of_workload = decision(rules, _deployment({OTHER: "1"}))
+    prefix = pointer(TEMPLATE_PATH)
+
+    assert of_pod.patch
+    assert [operation["path"] for operation in of_workload.pods_patch] == [
+        f"{prefix}{operation['path']}" for operation in of_pod.patch
+    ]
+    assert decision(rules, _deployment({OTHER: "-1"})).pods_patch == ()
 
 
 @pytest.mark.parametrize("mutating", [True, False])

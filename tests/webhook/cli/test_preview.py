@@ -186,6 +186,8 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "notChecked",
         "quotas",
         "patch",
+        "podsPatch",
+        "nodes",
         "auditAnnotations",
     ] == list(found)
     assert ("Pod", "ml", "train", False, []) == (
@@ -207,6 +209,28 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "expected 1 to 100, or a multiple of 100 "
         "(GPU vcore count, 100 virtual cores equal 1 physical GPU core)"
     ) == violation["message"]
+
+
+def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: Path) -> None:
+    """In words, as a diff of its template, and as JSON; the object that is admitted is unchanged."""
+    half = {"name": "main", "image": "vllm/vllm-openai:v0.8.5", "args": ["--dtype=bfloat16", "--model=x/y"]}
+    template = {"spec": {"containers": [half | {"resources": {"limits": {"nvidia.com/gpu": 1}}}]}}
+    deployment = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
+    file = _write(tmp_path, deployment | {"metadata": {"name": "serve", "namespace": "ml"}})
+    arguments = "-f", file, "--nodes", ROOT / "docs" / "compatibility" / "nodes.yaml"
+    text = _preview(*arguments).stdout
+    (found,) = _objects(_preview(*arguments, "-o", "json"))
+    (admitted,) = yaml.safe_load_all(_preview(*arguments, "-o", "yaml").stdout)
+
+    assert text.startswith("✓ unchanged  Deployment ml/serve; its pods: ✎ patched  ")
+    assert "    nodes 1 of 3 that the scheduler may choose: NVIDIA-A100-SXM4-40GB\n" in text
+    assert "    --- template\n    +++ pods\n" in text
+    assert "    +        nodeAffinity:\n" in text
+    assert "1 unchanged, 0 with warnings; the pods of 1 object are patched\n" in text
+    assert [] == found["patch"]
+    assert "/spec/template/spec/affinity" in [operation["path"] for operation in found["podsPatch"]]
+    assert [("spec.template", 1, 3)] == [(row["path"], row["count"], row["of"]) for row in found["nodes"]]
+    assert admitted["spec"]["template"] == template
 
 
 def test_messages_are_available_in_chinese(tmp_path: Path) -> None:

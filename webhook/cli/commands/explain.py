@@ -35,6 +35,7 @@ from webhook.cli.terminal.vocabulary import (
     ASSUMES,
     DENIED,
     EXEMPT,
+    ITS_PODS,
     NO_RESOURCES,
     NOT_APPLICABLE_RULES,
     NOT_CHECKED,
@@ -204,6 +205,8 @@ class _TreeWriter:
 
         mark, result, colour = result_of(explanation)
         title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
+        if explanation.decision.pods_patch:
+            title = f"{title}; {self._say(ITS_PODS)}"
         root = _line(
             (f"{mark} {self._say(result)}", f"bold {colour}"),
             (title, "bold"),

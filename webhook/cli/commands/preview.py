@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from copy import deepcopy
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
@@ -32,6 +31,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.session import Session, with_session
+from webhook.cli.report.candidate_nodes import admitted, candidate_lines, candidate_nodes
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
 from webhook.cli.report.model import (
@@ -60,10 +60,13 @@ from webhook.cli.terminal.vocabulary import (
     ACTIONS,
     CAPPED_PREVIEW,
     DENIED,
+    ITS_PODS,
+    NODES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
     NOTE,
     PATCHED,
+    PODS_PATCHED_COUNT,
     PREVIEW_SUMMARY,
     QUOTA,
     SKIPPED,
@@ -83,6 +86,7 @@ class Preview:
     Attributes:
         source: file and line.
         name: name, or generateName with `*` at its end.
+        nodes: of `candidate_nodes`.
         has_pods: whether the kind of the object contains pods, or a rule is for it; others are skipped.
         quotas: quotas for which the API server will reject pods.
     """
@@ -93,19 +97,17 @@ class Preview:
     has_pods: bool
     decision: Decision
     quotas: tuple[QuotaFinding, ...] = ()
+    nodes: tuple[dict[str, Any], ...] = ()
 
     @property
     def title(self) -> str:
         """Kind, namespace and name of the object."""
         return f"{self.request.kind} {self.request.namespace}/{self.name}"
 
-    def patched(self) -> dict[str, Any]:
-        """Return the object as it would be admitted."""
-        document = deepcopy(dict(self.request.object or {}))
-        import jsonpatch
-
-        result: dict[str, Any] = jsonpatch.apply_patch(document, list(self.decision.patch), in_place=True)
-        return result
+    def patched(self, *, pods: bool = True) -> dict[str, Any]:
+        """Return the object as it would be admitted; with `pods`, its templates as their pods will be."""
+        decision = self.decision if pods else self.decision._replace(pods_patch=())
+        return admitted(self.request, decision)
 
 
 @click.command()
@@ -149,6 +151,9 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
         has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
         preview = Preview(source, request, name, has_pods or bool(decision.rules), decision)
+        if has_pods:
+            nodes = candidate_nodes(session.snapshot, request, decision)
+            preview = replace(preview, nodes=tuple(nodes))
         if decision.allowed and request.operation == "CREATE" and has_pods:
             of, workloads = (request.group, request.kind, request.namespace), session.policy.workloads
             preview = replace(preview, quotas=session.quotas.findings(workloads, *of, preview.patched()))
@@ -184,6 +189,8 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "notChecked": not_checked_facts(decision, language),
         "quotas": [quota._asdict() for quota in preview.quotas],
         "patch": decision.patch,
+        "podsPatch": decision.pods_patch,
+        "nodes": preview.nodes,
         "auditAnnotations": dict(decision.audit),
     }
 
@@ -197,7 +204,7 @@ def _show_patch(language: Language, preview: Preview) -> None:
 
 def _show_yaml(language: Language, preview: Preview) -> None:
     if preview.decision.allowed:
-        click.echo(f"---\n{dump_yaml(preview.patched())}", nl=False)
+        click.echo(f"---\n{dump_yaml(preview.patched(pods=False))}", nl=False)
     _print_messages(language, preview)
 
 
@@ -217,7 +224,10 @@ def _show_diff(language: Language, preview: Preview) -> None:
     decision = preview.decision
     mark, colour, result = _result(preview)
     head = styled(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
-    print_line(head, styled(preview.title, bold=True), styled(f" {preview.source}", dim=True))
+    title = styled(preview.title, bold=True)
+    if preview.decision.pods_patch:
+        title = Styled(f"{title}; {styled(ITS_PODS.in_language(language), fg='green')}")
+    print_line(head, title, styled(f" {preview.source}", dim=True))
     for violation in decision.violations:
         if violation.action is not Action.WARN:
             tint = "red" if violation.action is Action.DENY else "cyan"
@@ -235,11 +245,12 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(word, "bright_black", line)
     for quota in preview.quotas:
         _print_message(QUOTA.in_language(language), "yellow", quota.message)
-    if decision.patch:
+    for line_of_nodes in candidate_lines(preview.nodes):
+        _print_message(NODES.in_language(language), "cyan", line_of_nodes.in_language(language))
+    if decision.patch or preview.decision.pods_patch:
         before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
-        for line in unified_diff(
-            before.splitlines(), after.splitlines(), "before", "after", lineterm="", n=2
-        ):
+        names = ("template", "pods") if preview.decision.pods_patch else ("before", "after")
+        for line in unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=2):
             print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
 
 
@@ -329,5 +340,10 @@ def _summary(language: Language, previews: list[Preview]) -> str:
         "unchanged": len(previews) - sum(results.values()),
         "warned": sum(bool(preview.decision.warning_lines) for preview in previews),
     }
-    parts = [PREVIEW_SUMMARY, SKIPPED_COUNT] if results["skipped"] else [PREVIEW_SUMMARY]
+    facts["pods_patched"] = counted(sum(bool(preview.decision.pods_patch) for preview in previews), "object")
+    parts = [PREVIEW_SUMMARY]
+    if results["skipped"]:
+        parts.append(SKIPPED_COUNT)
+    if any(preview.decision.pods_patch for preview in previews):
+        parts.append(PODS_PATCHED_COUNT)
     return "".join(part.having(**facts).in_language(language) for part in parts)

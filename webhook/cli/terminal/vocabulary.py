@@ -22,6 +22,7 @@ HINT: Final = Message("hint")
 NOT_CHECKED: Final = Message("not checked")
 NOT_CHECKED_MARK: Final = "–"  # neither right nor wrong
 NOTE: Final = Message("note")
+NODES: Final = Message("nodes")
 QUOTA: Final = Message("quota")
 
 # A number with its noun.
@@ -202,6 +203,8 @@ IGNORED_NAMESPACES: Final = Message(
     "not checked: {workloads} in namespaces with the label gpugate.dev/ignore=true: {names}"
 )
 SKIPPED_COUNT: Final = Message(", {skipped} skipped")
+PODS_PATCHED_COUNT: Final = Message("; the pods of {pods_patched} are patched")
+ITS_PODS: Final = Message("its pods: ✎ patched")
 AUDIT_SUMMARY: Final = Message(
     "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)"
 )

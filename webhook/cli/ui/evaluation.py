@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from copy import deepcopy
 from dataclasses import replace
 from difflib import unified_diff
 from time import time
 from typing import Any, Final
-
-import jsonpatch
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
 from rules.decision.trace import Explanation
@@ -21,9 +18,9 @@ from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
 from webhook.cli.inputs.objects import InputError, subject_of
 from webhook.cli.inputs.quotas import Quotas
-from webhook.cli.terminal.vocabulary import ACTIONS, NOT_CHECKED, NOTE, QUOTA
-from webhook.cli.ui.candidates import candidate_nodes
-from webhook.cli.ui.page import NODE_TEXT, POD_TEXT, Page, Question, label_names
+from webhook.cli.report.candidate_nodes import admitted, candidate_nodes
+from webhook.cli.terminal.vocabulary import ACTIONS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
+from webhook.cli.ui.page import NODE_TEXT, POD_TEXT, Page, Question
 from webhook.yaml_output import dump_yaml
 
 # Objects in one text that are evaluated: more do not fit on a page.
@@ -107,27 +104,23 @@ class _Result:
         """Return the result as JSON, with lines of the document. place: path of the object in it."""
         explanation, request = self._explanation, self._request
         mark, word, colour = result_of(explanation)
-        decision = explanation.decision
-        admitted = deepcopy(dict(request.object or {}))
-        jsonpatch.apply_patch(admitted, list(decision.patch), in_place=True)
-        findings = [*self._findings(document, place), *self._quotas(admitted)]
-        skipped = bool(explanation.out_of_scope)
-        nodes: list[Json] = []
-        if decision.allowed and not skipped:
-            labels = label_names(self._snapshot.policy.rules)
-            nodes = candidate_nodes(self._snapshot, labels, request)
+        decision, result = explanation.decision, word.in_language(self._language)
+        if decision.pods_patch:
+            result = f"{result}; {ITS_PODS.in_language(self._language)}"
+        changed = admitted(request, decision)
+        findings = [*self._findings(document, place), *self._quotas(changed)]
         return {
             "kind": request.kind,
             "namespace": request.namespace,
             "allowed": decision.allowed,
             "mark": mark,
-            "result": word.in_language(self._language),
+            "result": result,
             "colour": colour,
             "outOfScope": explanation.out_of_scope.in_language(self._language),
             "findings": findings,
-            "diff": _diff(request.object, admitted) if decision.patch else [],
+            "diff": _diff(request.object, changed) if decision.patch or decision.pods_patch else [],
             "explanation": self._trace(),
-            "nodes": nodes,
+            "nodes": [] if explanation.out_of_scope else candidate_nodes(self._snapshot, request, decision),
         }
 
     def _findings(self, document: Document, place: Path) -> Iterator[Json]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
@@ -19,7 +18,6 @@ from rules import (
     compile_policy,
     inventory_of,
 )
-from rules.nodes.label_families import LabelNames
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.quotas import Quotas
@@ -136,9 +134,3 @@ def documents_in(text: str, name: str) -> list[Document]:
         if document.value is not None:
             documents.append(document)
     return documents
-
-
-def label_names(rules: Iterable[object]) -> LabelNames:
-    """Return the label names of the first enabled compatibility rule, or the default ones."""
-    compatibility = rules.compatibility if isinstance(rules, RuleSet) else ()
-    return next((rule.sharing.labels for rule in compatibility if rule.enabled), LabelNames())

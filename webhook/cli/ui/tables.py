@@ -20,7 +20,8 @@ from webhook.cli.matrix.matrix import (
     gpu_table,
     labelled,
 )
-from webhook.cli.ui.page import Page, Question, label_names
+from webhook.cli.report.candidate_nodes import label_names
+from webhook.cli.ui.page import Page, Question
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
 _BASELINE = CudaVersion(12, 4)

@@ -85,7 +85,7 @@ def test_a_pod_tolerates_the_taints_of_its_nodes_or_has_no_candidate() -> None:
 
 
 def test_nodes_of_a_template_are_those_of_its_pods() -> None:
-    """A Deployment is not patched; its pods are."""
+    """A Deployment is not patched; its pods are, as the diff of its template shows."""
     spec = "\n".join(f"    {line}" for line in _HALF.partition("spec:\n")[2].splitlines())
     deployment = (
         "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: serve}\n"
@@ -95,7 +95,8 @@ def test_nodes_of_a_template_are_those_of_its_pods() -> None:
     found = _only(asked(deployment))
 
     assert [1] == [each["count"] for each in found["nodes"]]
-    assert [] == found["diff"]
+    assert found["result"] == "unchanged; its pods: ✎ patched"
+    assert any("nodeAffinity" in line for line in found["diff"])
 
 
 def test_without_nodes_the_page_says_that_cuda_is_not_checked() -> None:
