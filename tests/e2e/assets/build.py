@@ -148,19 +148,28 @@ def linker_flags(module: Path = MODULE) -> str:
     )
 
 
-def build(package: str, target: Path, go: str, module: Path = MODULE) -> None:
+def build(
+    package: str,
+    target: Path,
+    go: str,
+    module: Path = MODULE,
+    flags: str = "",
+    *added: str,
+    **environment: str,
+) -> None:
     """Build one program into target, which appears whole or not at all; CalledProcessError when go fails.
 
     A go.sum of the tree is complete. One in the cache grows, and Go compares it with its checksum database.
+    flags: for the linker, else by the module; added: further options of `go build`; environment: variables.
     """
     unfinished = target.with_suffix(f".{os.getpid()}")
-    flags = {KARPENTER_MODULE: "-s -w", HELM_MODULE: helm_linker_flags()}.get(module) or linker_flags(module)
+    flags = flags or {KARPENTER_MODULE: "-s -w", HELM_MODULE: helm_linker_flags()}.get(module, "")
+    flags = flags or linker_flags(module)
     known = "readonly" if module.is_relative_to(MODULE) else "mod"
-    options = ["-trimpath", f"-modfile={module / 'go.mod'}", f"-mod={known}", "-ldflags", flags]
+    options = ["-trimpath", f"-modfile={module / 'go.mod'}", f"-mod={known}", "-ldflags", flags, *added]
+    command = [go, "build", *options, "-o", str(unfinished), package]
     try:
-        subprocess.run(
-            [go, "build", *options, "-o", unfinished, package], cwd=MODULE, env=_ENVIRONMENT, check=True
-        )
+        subprocess.run(command, cwd=MODULE, env=_ENVIRONMENT | environment, check=True)
         unfinished.replace(target)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -178,12 +187,19 @@ def copy_definitions(go: str) -> None:
             shutil.copyfile(source, karpenter() / source.name)
 
 
-def main(arguments: list[str]) -> int:
-    """Build what is missing, printing each step; exit 2 when there is no Go, as go does when it fails."""
+def find_go() -> str | None:
+    """Return the path of `go`, or say that there is none."""
     # The second place is where the archive of go.dev is unpacked to; it is often not on a script's PATH.
     go = shutil.which("go") or shutil.which("go", path="/usr/local/go/bin")
     if go is None:
         print("there is no `go` on the PATH: install Go, or set KUBEBUILDER_ASSETS", file=sys.stderr)
+    return go
+
+
+def main(arguments: list[str]) -> int:
+    """Build what is missing, printing each step; exit 2 when there is no Go, as go does when it fails."""
+    go = find_go()
+    if go is None:
         return 2
     try:
         kubernetes = module_of(arguments[0]) if arguments else MODULE
@@ -206,14 +222,16 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def build_missing(target: Path, package: str, go: str, module: Path) -> None:
-    """Build one program if it is missing, printing that; CalledProcessError when go fails."""
+def build_missing(
+    target: Path, package: str, go: str, module: Path, flags: str = "", *added: str, **environment: str
+) -> None:
+    """Build one program if it is missing, printing that; CalledProcessError when go fails. As `build`."""
     target.parent.mkdir(parents=True, exist_ok=True)
     name, state = target.name, "kept"
     if not target.exists() or package.startswith("./"):  # ours changes, whatever the versions
         print(f"{name}: building {package} ...", file=sys.stderr, flush=True)
         started = time.monotonic()
-        build(package, target, go, module)
+        build(package, target, go, module, flags, *added, **environment)
         state = f"built in {time.monotonic() - started:.0f} s"
     print(f"{name}: {state}, {target.stat().st_size / 2**20:.0f} MiB", file=sys.stderr, flush=True)
 

@@ -1,0 +1,150 @@
+"""Builds what a node consists of: kubelet, containerd, runc, CNI plugins, NVIDIA's Container Toolkit.
+
+Run as `python -m tests.e2e.assets.node` it makes what is missing, next to the programs of build.py, and
+prints the folders. It needs Go, a C compiler, and apt, for Debian's packages, which it unpacks and does not
+install.
+"""
+# ruff: noqa: T201 - a build prints its steps
+
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.e2e.assets import build
+
+_CONTAINERD: Final = "github.com/containerd/containerd/v2"
+_CONTAINERD_MODULE: Final = build.MODULE / "containerd"
+# They are for file systems that no test uses.
+_CONTAINERD_TAGS: Final = "-tags=no_btrfs,no_devmapper,no_zfs,no_aufs"
+_TOOLKIT: Final = "github.com/NVIDIA/nvidia-container-toolkit"
+_TOOLKIT_MODULE: Final = build.MODULE / "toolkit"
+# NVML is opened at run time, as its Makefile does:
+# https://github.com/NVIDIA/nvidia-container-toolkit/blob/v1.20.1/Makefile
+_TOOLKIT_LINKING: Final = "-s -w -extldflags=-Wl,-z,lazy"
+_TOOLKIT_ENVIRONMENT: Final = {
+    "CGO_ENABLED": "1",
+    "CGO_CFLAGS": "-O1 -Wno-deprecated-declarations",
+    "CGO_LDFLAGS": "-Wl,--unresolved-symbols=ignore-in-object-files",
+}
+# `.cdi` and `.legacy` are the program with a fixed mode, as the GPU Operator's RuntimeClasses name them.
+_TOOLKIT_PROGRAMS: Final = (
+    "nvidia-ctk",
+    "nvidia-cdi-hook",
+    "nvidia-container-runtime",
+    "nvidia-container-runtime.cdi",
+    "nvidia-container-runtime.legacy",
+    "nvidia-container-runtime-hook",
+)
+_DEBIAN: Final = ("runc", "containernetworking-plugins", "busybox-static")
+_STANDINS: Final = build.MODULE / "standins"
+
+
+def containerd() -> Path:
+    """Name the folder of containerd, its shim and ctr, whether they have been built or not."""
+    return build.folder().parent / f"containerd-{build.pinned(_CONTAINERD, _CONTAINERD_MODULE)}"
+
+
+def toolkit() -> Path:
+    """Name the folder of the Container Toolkit's programs, whether they have been built or not."""
+    return build.folder().parent / f"nvidia-container-toolkit-{build.pinned(_TOOLKIT, _TOOLKIT_MODULE)}"
+
+
+def debian() -> Path:
+    """Name the folder that Debian's packages are unpacked in, whether they have been or not."""
+    return build.folder().parent / "debian"
+
+
+def standins() -> Path:
+    """Name the folder of what replaces NVIDIA's own NVML, device plugin and DRA driver."""
+    return build.folder().parent / "node"
+
+
+def missing() -> list[str]:
+    """Return which programs are missing."""
+    needed = (
+        build.folder() / "kubelet",
+        containerd() / "containerd",
+        toolkit() / "nvidia-ctk",
+        debian() / "bin/busybox",
+        standins() / "gpu-plugin",
+        standins() / "libnvidia-ml.so.1",
+    )
+    return [path.name for path in needed if not path.is_file()]
+
+
+def build_containerd(go: str) -> None:
+    """Build containerd's programs, which say their version."""
+    version = build.pinned(_CONTAINERD, _CONTAINERD_MODULE)
+    flags = f"-s -w -X {_CONTAINERD}/version.Version={version}"
+    for name in ("containerd", "containerd-shim-runc-v2", "ctr"):
+        package = f"{_CONTAINERD}/cmd/{name}"
+        build.build_missing(containerd() / name, package, go, _CONTAINERD_MODULE, flags, _CONTAINERD_TAGS)
+
+
+def build_toolkit(go: str) -> None:
+    """Build the Container Toolkit."""
+    for name in _TOOLKIT_PROGRAMS:
+        package = f"{_TOOLKIT}/cmd/{name}"
+        build.build_missing(
+            toolkit() / name, package, go, _TOOLKIT_MODULE, _TOOLKIT_LINKING, **_TOOLKIT_ENVIRONMENT
+        )
+
+
+def unpack_debian() -> None:
+    """Download Debian's packages and unpack them."""
+    if (debian() / "bin/busybox").is_file():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run(
+            ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *_DEBIAN], cwd=folder, check=True
+        )
+        for package in Path(folder).glob("*.deb"):
+            subprocess.run(["dpkg-deb", "--extract", package, debian()], check=True)
+
+
+def build_standins(go: str) -> None:
+    """Build the device plugin and the NVML of the tests; the latter has every function of nvml.h."""
+    folder = standins()
+    build.build_missing(folder / "gpu-plugin", "./standins/gpu-plugin", go, build.MODULE)
+    asked = [go, "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"]
+    found = subprocess.run(asked, cwd=_TOOLKIT_MODULE, stdout=subprocess.PIPE, text=True, check=True)
+    header = Path(found.stdout.strip(), "gen/nvml/nvml.h").read_text("utf-8")
+    names = sorted(set(re.findall(r"nvmlReturn_t DECLDIR (\w+)\(", header)))
+    with tempfile.TemporaryDirectory() as temporary:
+        rest = Path(temporary, "rest.c")
+        rest.write_text(
+            "int gpugate_not_supported(void) { return 3; }\n"
+            + "".join(
+                f'int {name}(void) __attribute__((weak, alias("gpugate_not_supported")));\n' for name in names
+            )
+        )
+        library = folder / "libnvidia-ml.so.1"
+        sources = [_STANDINS / "nvml.c", rest]
+        subprocess.run(
+            ["gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", "-o", library, *sources],
+            check=True,
+        )
+
+
+def main() -> int:
+    """Make what is missing; exit 2 when there is no Go, as the step does that fails."""
+    go = build.find_go()
+    if go is None:
+        return 2
+    try:
+        unpack_debian()
+        build.build_missing(build.folder() / "kubelet", f"{build.KUBERNETES}/cmd/kubelet", go, build.MODULE)
+        build_containerd(go)
+        build_toolkit(go)
+        build_standins(go)
+    except subprocess.CalledProcessError as error:
+        return error.returncode
+    print(build.folder(), containerd(), toolkit(), debian(), standins(), sep="\n")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
