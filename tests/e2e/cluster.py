@@ -2,7 +2,8 @@
 
 Everything listens on 127.0.0.1 alone and lives in one folder: keys, etcd's data, kubeconfig, `logs/`. There
 is no kubelet: nodes are objects that a test writes, and a bound pod stays Pending for ever. A test that needs
-the pods of a Deployment or Job, or a deleted namespace to disappear, starts `controllers()`.
+the pods of a Deployment or Job, or a deleted namespace to disappear, starts `controllers()`. With an address,
+it is a control plane for real nodes (node/real_cluster.py).
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 KUBECTL_S: Final = 60.0
 # Without kubelets no node is healthy: both controllers would evict every pod.
 _NEED_KUBELETS: Final = ("node-lifecycle-controller", "taint-eviction-controller")
+# The first address of service-cluster-ip-range.
+_KUBERNETES_SERVICE: Final = "10.0.0.1"
 # Who did what to which object, for service accounts alone; a watch is answered when it starts.
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -75,11 +78,14 @@ class ControlPlane:
 
     url: https://127.0.0.1:PORT, the same over restarts. ca_pem: the CA that signed every certificate in it.
     kubeconfig: a file for the user kubernetes-admin of system:masters. logs: one file a server. audit: JSON
-    lines, one for each answer to a service account.
+    lines, one for each answer to a service account. address: an address of this machine at which pods of real
+    nodes reach the API server, too; then its admission expects all controllers.
     """
 
-    def __init__(self, binaries: Path, folder: Path, *, scheduler: bool = False) -> None:
-        self._binaries, self._folder = binaries, folder
+    def __init__(
+        self, binaries: Path, folder: Path, *, scheduler: bool = False, address: str | None = None
+    ) -> None:
+        self._binaries, self._folder, self._address = binaries, folder, address
         self.logs, self._keys = folder / "logs", folder / "pki"
         self.logs.mkdir(parents=True)
         self._keys.mkdir(mode=0o700)
@@ -148,7 +154,7 @@ class ControlPlane:
         They make the pods of Deployments, StatefulSets, DaemonSets and Jobs, endpoints, and service accounts,
         and finish the deletion of namespaces. They also delete pods on nodes that do not exist.
         """
-        daemon = self._controllers_daemon((*_NEED_KUBELETS, *excluded))
+        daemon = self._controllers_daemon(excluded if self._address else (*_NEED_KUBELETS, *excluded))
         daemon.start()
         try:
             yield
@@ -219,7 +225,8 @@ class ControlPlane:
 
     def _identity(self, user: str, group: str | None = None) -> tuple[Path, Path]:
         """Issue a certificate for a server on this host, which is good for a client of that name as well."""
-        leaf = self._authority.issue_cert(HOST, common_name=user, organization_name=group)
+        hosts = (HOST, *filter(None, [self._address]), "kubernetes.default.svc", _KUBERNETES_SERVICE)
+        leaf = self._authority.issue_cert(*hosts, common_name=user, organization_name=group)
         name = user.rpartition(":")[2]
         certificate, key = self._keys / f"{name}.pem", self._keys / f"{name}-key.pem"
         leaf.cert_chain_pems[0].write_to_path(str(certificate))
@@ -245,6 +252,8 @@ class ControlPlane:
 
     def _daemon(self, name: str, port: int, health: str, flags: dict[str, object]) -> Daemon:
         argv = [str(self._binaries / name), *(f"--{flag}={value}" for flag, value in flags.items())]
+        if self._address:  # a killed test leaves nothing: the kernel kills what its thread has started
+            argv = ["setpriv", "--pdeathsig=KILL", *argv]
         return Daemon(argv, port, health, self._trust, self.logs / f"{name}.log")
 
     def _etcd_daemon(self, port: int) -> Daemon:
@@ -297,8 +306,21 @@ class ControlPlane:
                 # Both wait for a controller that does not run here: one makes each namespace's default
                 # service account, the other takes the not-ready taint off new nodes.
                 "disable-admission-plugins": "ServiceAccount,TaintNodesByCondition",
-            },
+            }
+            | self._for_nodes(),
         )
+
+    def _for_nodes(self) -> dict[str, object]:
+        """Return what is different with real nodes; their network has no default route."""
+        if self._address is None:
+            return {}
+        return {
+            "bind-address": "0.0.0.0",  # noqa: S104 - of a network of its own
+            "advertise-address": self._address,
+            "endpoint-reconciler-type": "lease",
+            "kubelet-preferred-address-types": "InternalIP",
+            "disable-admission-plugins": "",
+        }
 
     def _scheduler_daemon(self) -> Daemon:
         port = self._reserve()
@@ -332,5 +354,6 @@ class ControlPlane:
                 "kubeconfig": self.kubeconfig,
                 "leader-elect": "false",
                 "controllers": ",".join(["*", *(f"-{name}" for name in excluded)]),
-            },
+            }
+            | ({"root-ca-file": self._ca} if self._address else {}),
         )
