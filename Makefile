@@ -33,7 +33,7 @@ GENERATED := tests/rules/catalog/test_catalog.py tests/rules/schema/test_json_sc
 	tests/project/test_reference.py tests/project/test_chart.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets test-lowest lock audit sbom dist archive try-dist package-chart image clean
+.PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets e2e-node test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -115,6 +115,11 @@ faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; s
 e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Karpenter, Helm and a base for the image (minutes the first time; needs Go)
 	$(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)
 	$(BIN)/python -m tests.e2e.assets.base
+
+# Without root, cgroup v1 or namespaces of its own, the tests say so and are skipped.
+e2e-node: $(VENV)/.dev ## end-to-end tests on real nodes: kubelet, containerd, NVIDIA's toolkit; builds them; after e2e-assets
+	$(BIN)/python -m tests.e2e.assets.node
+	$(BIN)/pytest tests/e2e/node
 
 # Without the tests of rules and pages alone, which use few functions of packages.
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows
