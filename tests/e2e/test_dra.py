@@ -19,6 +19,8 @@ from typing import Any, Final
 
 import pytest
 
+from rules.kube.quantity import parse_quantity
+from rules.nodes.devices.capacity import read_policy, taken
 from rules.nodes.devices.state import GROUP
 from tests.e2e.cluster import ControlPlane, assets
 from tests.e2e.cluster import missing as absent
@@ -153,6 +155,20 @@ class Cluster:
         """Return the pool of each device that a claim has."""
         results = self.get("resourceclaim", name)["status"]["allocation"]["devices"]["results"]
         return [each["pool"] for each in results]
+
+    def consumed(self, pod: str) -> Object | None:
+        """Return what the claim of a pod takes of its device, once it is tried; None if it has no device."""
+        tried = 'jsonpath={.status.conditions[?(@.type=="PodScheduled")].status}'
+        eventually(lambda: self.kubectl("get", "pod", "-n", TEAM, pod, "-o", tried) != "")
+        found = self.get("pod", pod)
+        (condition,) = (each for each in found["status"]["conditions"] if each["type"] == "PodScheduled")
+        if condition["status"] == "False":
+            assert "cannot allocate all claims" in condition["message"], condition
+            return None
+        name = found["spec"]["resourceClaims"][0]["resourceClaimName"]
+        (result,) = self.get("resourceclaim", name)["status"]["allocation"]["devices"]["results"]
+        consumed: Object = result.get("consumedCapacity", {})
+        return consumed
 
     def logged(self, *texts: str) -> bool:
         """Return whether a line of the log of the server has all of these texts."""
@@ -315,6 +331,91 @@ def test_a_selector_that_fails_keeps_a_pod_pending_and_its_fix_is_allocated(clus
     assert not isinstance(cluster.installed.create(json.dumps(claiming("waits", "fails"))), str)
     eventually(lambda: "no such key: productName" in json.dumps(cluster.get("pod", "waits")["status"]))
     assert "h100" == cluster.bound(claiming("runs", "guarded"))
+
+
+# The request policy of a device, what a claim requests of its 80Gi, and whether the scheduler allocates it.
+VALUES: Final[Object] = {"default": "10Gi", "validValues": ["10Gi", "20Gi", "40Gi"]}
+STEPS: Final[Object] = {"default": "10Gi", "validRange": {"min": "10Gi", "max": "70Gi", "step": "20Gi"}}
+OPEN: Final[Object] = {"default": "10Gi", "validRange": {"min": "10Gi", "step": "20Gi"}}
+REQUESTS: Final[dict[str, tuple[Object | None, Object, bool]]] = {
+    "all": ({}, {}, True),
+    "total": ({}, {"memory": "80Gi"}, True),
+    "more": ({}, {"memory": "81Gi"}, False),
+    "default": (VALUES, {}, True),
+    "value": (VALUES, {"memory": "15Gi"}, True),
+    "beyond-values": (VALUES, {"memory": "41Gi"}, False),
+    "minimum": (STEPS, {"memory": "1"}, True),
+    "step": (STEPS, {"memory": "51Gi"}, True),
+    "beyond-maximum": (STEPS, {"memory": "71Gi"}, False),
+    "step-in-total": (OPEN, {"memory": "69Gi"}, True),
+    "step-beyond-total": (OPEN, {"memory": "71Gi"}, False),
+    "domain": ({}, {f"{DRIVER}/memory": "1Gi"}, False),
+    "other": ({}, {"memory": "1Gi", "cores": "1"}, False),
+    "alone": (None, {"memory": "80Gi"}, True),  # a device that is not shared
+    "too-much-alone": (None, {"memory": "81Gi"}, False),
+}
+
+
+def test_capacity_is_allocated_to_the_claims_that_gpugate_expects_it_for(cluster: Cluster) -> None:
+    """And as much as it expects. Each claim has a node with one unused device."""
+    for name, (policy, requests, _) in REQUESTS.items():
+        device = gpu_device("gpu-0")
+        if policy is not None:
+            device["allowMultipleAllocations"] = True
+            device["capacity"]["memory"] |= {"requestPolicy": policy} if policy else {}
+        wanted = claim(name)
+        wanted["spec"]["devices"]["requests"][0]["exactly"]["capacity"] = {"requests": requests}
+        cluster.add_node(name)
+        cluster.add(resource_slice(name, device), wanted)
+    placed = [claiming(name, name) for name in REQUESTS]
+    for each in placed:
+        each["spec"]["nodeSelector"] = {"pool": each["metadata"]["name"]}
+    cluster.says(placed[-1], "the claim requests 81Gi of the capacity memory", "gives 80Gi")  # all are known
+    for each in placed:
+        answer = cluster.said(each)
+        assert REQUESTS[each["metadata"]["name"]][2] == (answer == ""), answer
+        assert answer == "" or "not checked: the claim requests" in answer
+        assert not isinstance(cluster.installed.create(json.dumps(each)), str)
+    allocated = {name: cluster.consumed(name) for name in REQUESTS}
+
+    assert {name: expected for name, (*_, expected) in REQUESTS.items()} == {
+        name: amounts is not None for name, amounts in allocated.items()
+    }
+    for name, consumed in allocated.items():
+        policy, requests, _ = REQUESTS[name]
+        if consumed and "memory" in requests:
+            amount = taken(parse_quantity(requests["memory"]), read_policy({"requestPolicy": policy or None}))
+            assert amount == parse_quantity(consumed["memory"])
+
+
+@pytest.mark.needs_kubernetes("1.37")
+def test_devices_with_the_taint_of_a_rule_are_given_to_claims_that_tolerate_it(mixed: Cluster) -> None:
+    """As the scheduler gives them."""
+    rule = {
+        "apiVersion": f"{GROUP}/v1",
+        "kind": "DeviceTaintRule",
+        "metadata": {"name": "broken"},
+        "spec": {"deviceSelector": {"pool": "t4"}, "taint": {"key": "broken", "effect": "NoSchedule"}},
+    }
+    tolerant = claim("tolerant", OLD)
+    tolerant["spec"]["devices"]["requests"][0]["exactly"]["tolerations"] = [{"operator": "Exists"}]
+    mixed.add(claim("any"), claim("old", OLD), tolerant)
+    mixed.says(claiming("asks", "any"), "may be given a device that is not compatible")
+    mixed.add(rule)
+    try:
+        eventually(lambda: mixed.said(claiming("asks", "any")) == "")
+        mixed.says(claiming("asks", "old"), "not checked", "have the taint broken:NoSchedule")
+        mixed.says(claiming("asks", "tolerant"), "denied the request", "Tesla-T4")
+
+        assert "h100" == mixed.bound(claiming("runs", "any"))
+        assert not isinstance(mixed.installed.create(json.dumps(claiming("waits", "old"))), str)
+        assert mixed.consumed("waits") is None
+        modest = claiming("modest", "tolerant")
+        modest["metadata"]["annotations"] = {CUDA: "12.1"}
+        assert "t4" == mixed.bound(modest)
+    finally:
+        mixed.kubectl("delete", "devicetaintrule", "broken")
+    mixed.says(claiming("asks", "old"), "denied the request", "Tesla-T4")
 
 
 def test_thousands_of_slices_at_once_leave_reviews_fast_and_memory_small(cluster: Cluster) -> None:
