@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import pytest
 
-from tests.e2e.cluster import ControlPlane, assets, missing
+from tests.e2e.cluster import ControlPlane, assets, kubernetes, missing
+from tests.e2e.daemon import Daemon
 from tests.e2e.installed import TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.serve_process import eventually
 from tests.support.paths import ROOT
@@ -32,6 +33,17 @@ def _pod(name: str, gpus: int, **spec: Any) -> Object:
     }
 
 
+def _add_node(cluster: ControlPlane) -> None:
+    """Add a node of four GPUs."""
+    node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
+    cluster.kubectl("create", "-f", "-", input=json.dumps(node))
+    amounts = {GPU: "4", "cpu": "8", "memory": "32Gi", "pods": "20"}
+    ready = {"type": "Ready", "status": "True"}
+    status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
+    cluster.kubectl("patch", "node", "gpu-1", "--subresource=status", "-p", json.dumps(status))
+    cluster.kubectl("taint", "node", "gpu-1", "node.kubernetes.io/not-ready-", check=False)
+
+
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     """Yield a cluster with a scheduler and a node of four GPUs; a pod has taken three of them."""
@@ -41,13 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     with ControlPlane(binaries, tmp_path_factory.mktemp("why"), scheduler=True) as found:
         found.kubectl("create", "namespace", "ml")
         found.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
-        node = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": "gpu-1"}}
-        found.kubectl("create", "-f", "-", input=json.dumps(node))
-        amounts = {GPU: "4", "cpu": "8", "memory": "32Gi", "pods": "20"}
-        ready = {"type": "Ready", "status": "True"}
-        status = {"status": {"capacity": amounts, "allocatable": amounts, "conditions": [ready]}}
-        found.kubectl("patch", "node", "gpu-1", "--subresource=status", "-p", json.dumps(status))
-        found.kubectl("taint", "node", "gpu-1", "node.kubernetes.io/not-ready-", check=False)
+        _add_node(found)
         found.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_pod("first", 3)))
         found.kubectl("wait", "-n", "ml", "pod/first", "--for=condition=PodScheduled", "--timeout=30s")
         yield found
@@ -197,3 +203,96 @@ def test_the_first_line_says_what_else_denies_the_pods(
     installed.create(_deployment("llm", {GPU: "1"}), namespace=namespace)
 
     _first_line(installed, "llm", f"certain: its pods are denied: {cause}", namespace)
+
+
+# Gates and API versions with which a cluster schedules gangs: alpha in Kubernetes 1.36, beta and off in 1.37.
+_GANGS: Final = {
+    (1, 36): ("GenericWorkload=true,GangScheduling=true", "scheduling.k8s.io/v1alpha2"),
+    (1, 37): ("GenericWorkload=true", "scheduling.k8s.io/v1beta1"),
+}
+
+
+class _GangControlPlane(ControlPlane):
+    """A control plane that schedules gangs."""
+
+    def _daemon(self, name: str, port: int, health: str, flags: dict[str, object]) -> Daemon:
+        gates, version = _GANGS[kubernetes()]
+        more: dict[str, object] = {} if name == "etcd" else {"feature-gates": gates}
+        more |= {"runtime-config": f"{version}=true"} if name == "kube-apiserver" else {}
+        return super()._daemon(name, port, health, flags | more)
+
+
+@pytest.fixture
+def gangs(tmp_path: Path) -> Iterator[ControlPlane]:
+    """Yield a cluster that schedules gangs, with a node of four GPUs, controllers and a namespace."""
+    binaries = assets()
+    if missing(binaries) or not (binaries / "kube-scheduler").is_file() or kubernetes() not in _GANGS:
+        pytest.skip("no kube-scheduler that schedules gangs: run `make e2e-assets`")
+    with _GangControlPlane(binaries, tmp_path, scheduler=True) as found:
+        found.kubectl("create", "namespace", "ml")
+        found.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
+        _add_node(found)
+        with found.controllers("pod-garbage-collector-controller"):
+            yield found
+
+
+def _gang(name: str, minimum: int) -> Object:
+    policy = {"gang": {"minCount": minimum}}
+    document = {"apiVersion": _GANGS[kubernetes()][1], "kind": "PodGroup", "metadata": {"name": name}}
+    return document | {"spec": {"schedulingPolicy": policy}}
+
+
+def _says(cluster: ControlPlane, text: str, *words: str, **options: Any) -> str:
+    """Return the output of `why` as soon as it has a text."""
+    done: list[subprocess.CompletedProcess[str]] = []
+
+    def says() -> bool:
+        done.append(_why(cluster, *words, **options))
+        return text in done[-1].stdout
+
+    try:
+        eventually(says)
+    except AssertionError as error:
+        error.add_note(done[-1].stdout + done[-1].stderr)
+        raise
+    return done[-1].stdout
+
+
+def test_a_pod_whose_gang_lacks_a_denied_member_names_what_denies_it(gangs: ControlPlane) -> None:
+    """To an administrator, and to a developer who may only view the namespace."""
+    gangs.kubectl("create", "quota", "pods", "--hard=pods=2", "-n", "ml")
+    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_gang("train", 3)))
+    spec = _pod("train", 1, restartPolicy="Never", schedulingGroup={"podGroupName": "train"})["spec"]
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}}
+    job |= {"spec": {"parallelism": 3, "template": {"spec": spec}}}
+    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(job))
+    denied = "its pods are denied: exceeded quota pods"
+    start = f"certain: gang train (2 pods) waits for the pods of Job/train: {denied}"
+    _says(gangs, start, "job/train")
+    gangs.kubectl("create", "serviceaccount", "developer", "-n", "ml")
+    gangs.kubectl(
+        "create",
+        "rolebinding",
+        "developer",
+        "-n",
+        "ml",
+        "--clusterrole=view",
+        "--serviceaccount=ml:developer",
+    )
+    said = _says(gangs, start, "job/train", kubeconfig=gangs.service_account("ml", "developer"))
+
+    assert "– cannot list Nodes: 403 " in said
+
+
+def test_a_pod_that_fits_but_waits_for_its_gang_names_the_pod_without_a_node(gangs: ControlPlane) -> None:
+    """By the texts of a real scheduler."""
+    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_gang("train", 2)))
+    for name, gpus in (("small", 1), ("large", 9)):
+        pod = _pod(name, gpus, schedulingGroup={"podGroupName": "train"})
+        gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(pod))
+    cause = "the pod requests 9 nvidia.com/gpu, and the largest node has 4"
+
+    assert f"certain: gang train (1 pod) waits for pod large: {cause}" in _says(
+        gangs, "certain: gang", "small"
+    )
+    assert f"certain: {cause}" in _says(gangs, "certain: ", "large")

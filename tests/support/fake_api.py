@@ -158,7 +158,11 @@ class FakeApi:
     def listed(self, request: Request) -> tuple[int, Object]:
         """Return status and document of a list."""
         with self.changed:
-            found = [each for each in self.objects(request.path) if _selected(each, request.query)]
+            found = [
+                each
+                for each in self.objects(request.path)
+                if _selected(each, request.query) and _has_fields(each, request.query)
+            ]
             start = int(request.query.get("continue", "0"))
             stop = start + min(self.page, int(request.query["limit"]))
             metadata = {"resourceVersion": str(self.version)}
@@ -228,6 +232,18 @@ def _selected(document: Object | None, query: dict[str, str]) -> bool:
     key, _, value = query["labelSelector"].partition("=")
     labels = document["metadata"].get("labels", {})
     return key in labels and value in ("", labels[key])
+
+
+def _has_fields(document: Object, query: dict[str, str]) -> bool:
+    """Return whether the fieldSelector of a list selects an object; each term is an equality."""
+    for term in filter(None, query.get("fieldSelector", "").split(",")):
+        path, _, expected = term.partition("=")
+        value: Any = document
+        for key in path.split("."):
+            value = value.get(key, {})
+        if value != expected:
+            return False
+    return True
 
 
 def _event(entry: _Entry, query: dict[str, str]) -> Iterator[bytes]:

@@ -552,6 +552,14 @@ class Cluster:
         events = self._list(Resource("events", path, fields="reason=FailedCreate"))
         return sorted(events, key=_time_of)
 
+    def pod_group(self, group: str, namespace: str, name: str) -> dict[str, Any]:
+        """Return the PodGroup of an API group, as JSON. Raises ClusterError."""
+        if not (served := self._served_kinds(group, {"PodGroup"})):
+            raise ClusterError(f"cannot get podgroups.{group}: the cluster does not serve them")
+        version, plural = served["PodGroup"]
+        place = f"namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
+        return self._get(f"{_group_path(group)}{version}/{place}")
+
     def log(self, namespace: str, pod: str, container: str, *, previous: bool, lines: int) -> str:
         """Return the last lines of a container's log. previous: of its previous run. Raises ClusterError."""
         path = f"/api/v1/namespaces/{quote(namespace, safe='')}/pods/{quote(pod, safe='')}/log"

@@ -43,6 +43,7 @@ from webhook.cli.terminal.vocabulary import (
 )
 from webhook.cli.why.denied_workload import WorkloadFacts
 from webhook.cli.why.failures import MAX_LINES, Cause, causes, shortened
+from webhook.cli.why.gang import with_gang
 from webhook.cli.why.pod_source import PodFacts, events_of
 from webhook.cli.why.unscheduled import Unscheduled
 
@@ -106,11 +107,12 @@ def command(
             _read_cluster(facts, session, container, tail)
     else:
         facts = _of_files(str(filename), logs, events)
-    facts.notes[:0] = session.notes
     decision = _decision(facts.object, session)
-    spec = facts.document.get("spec")
-    nodes = Unscheduled(session.inventory, spec if isinstance(spec, dict) else {})
+    nodes = Unscheduled(session.inventory, facts.spec)
     pod_causes = causes(decision, facts.statements(), nodes, runs=facts.runs)
+    if name and isinstance(facts, PodFacts) and not (facts.scheduled or facts.runs):
+        pod_causes = with_gang(facts, session, pod_causes)
+    facts.notes[:0] = session.notes
     result = Result(facts, decision, pod_causes, session.language)
     if output == "text":
         result.show()
@@ -251,7 +253,7 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
 
 def _age(facts: PodFacts) -> tuple[bool, str]:
     """Return a key by which a pod that does not run comes last, the newest at the end."""
-    return not facts.runs, str(facts.pod.get("metadata", {}).get("creationTimestamp", ""))
+    return not facts.runs, facts.created
 
 
 def _read_cluster(facts: PodFacts, session: Session, container: str | None, lines: int) -> None:

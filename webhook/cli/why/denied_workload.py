@@ -42,10 +42,15 @@ class WorkloadFacts:
         return self.object.document
 
     @property
+    def spec(self) -> Mapping[str, Any]:
+        """Spec of the workload, empty if it has none."""
+        spec = self.document.get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+    @property
     def runs(self) -> bool:
         """Whether the workload requires no pods."""
-        spec = self.document.get("spec")
-        return isinstance(spec, dict) and (spec.get("replicas") == 0 or spec.get("suspend") is True)
+        return self.spec.get("replicas") == 0 or self.spec.get("suspend") is True
 
     @property
     def fails(self) -> bool:

@@ -44,6 +44,22 @@ class PodFacts:
         return self.pod
 
     @property
+    def name(self) -> str:
+        """Name of the pod."""
+        return self.object.key.name
+
+    @property
+    def spec(self) -> Mapping[str, Any]:
+        """Spec of the pod, empty if it has none."""
+        spec = self.pod.get("spec")
+        return spec if isinstance(spec, dict) else {}
+
+    @property
+    def created(self) -> str:
+        """When the pod was created, as the API server writes it, or ""."""
+        return str(self.object.metadata.get("creationTimestamp") or "")
+
+    @property
     def status(self) -> Mapping[str, Any]:
         """Status of the pod, empty if it has none."""
         status = self.pod.get("status")
@@ -52,8 +68,7 @@ class PodFacts:
     @property
     def scheduled(self) -> bool:
         """Whether the pod has a node."""
-        spec = self.pod.get("spec")
-        return isinstance(spec, dict) and bool(spec.get("nodeName"))
+        return bool(self.spec.get("nodeName"))
 
     @property
     def runs(self) -> bool:

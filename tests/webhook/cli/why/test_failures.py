@@ -43,6 +43,7 @@ SAMPLES: Final = {
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
     "node-affinity": "3 node(s) didn't match Pod's node affinity/selector",
+    "gang-waits": "minCount (4) cannot be satisfied: 2 scheduled, 0 remaining",
     "oom-killed": "OOMKilled",
     "no-platform": "no match for platform in manifest: not found",
     "exec-format": "exec /app: exec format error",
