@@ -86,6 +86,7 @@ class Session:
     Attributes:
         rule: value of `--rule`: the rule that defines the labels of nodes.
         facts_path: value of `--facts`: the bundle or folder that replaces all other facts.
+        rules_readable: whether the user has the right to read the rules in force.
         nodes_readable: whether the user has the right to read the nodes.
         failed: whether a rule or an object has an error; the exit status is 2 then.
         notes: what could not be read, and so is not checked.
@@ -99,6 +100,7 @@ class Session:
     lang: str = Language.EN.value
     rule: str | None = None
     facts_path: str | None = None
+    rules_readable: bool = field(default=True, init=False)
     nodes_readable: bool = field(default=True, init=False)
     failed: bool = field(default=False, init=False)
     notes: list[str] = field(default_factory=list, init=False)
@@ -188,7 +190,7 @@ class Session:
             self._load_rules()
         except ForbiddenError as error:
             self.notes.append(WITHOUT_CLUSTER_RULES.having(why=error).in_language(self.language))
-            self.rules = self.with_facts(self.read_rules([BUILT_IN]).rules)
+            self.rules, self.rules_readable = self.with_facts(self.read_rules([BUILT_IN]).rules), False
         try:
             _ = self.inventory
         except ForbiddenError as error:

@@ -109,7 +109,9 @@ def command(
         facts = _of_files(str(filename), logs, events)
     decision = _decision(facts.object, session)
     nodes = Unscheduled(session.inventory, facts.spec)
-    pod_causes = causes(decision, facts.statements(), nodes, runs=facts.runs)
+    pod_causes = causes(
+        decision, facts.statements(), nodes, runs=facts.runs, rules_known=session.rules_readable
+    )
     if name and isinstance(facts, PodFacts) and not (facts.scheduled or facts.runs):
         pod_causes = with_gang(facts, session, pod_causes)
     facts.notes[:0] = session.notes

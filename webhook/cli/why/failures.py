@@ -168,11 +168,13 @@ def causes(
     pod: Unscheduled | None = None,
     *,
     runs: bool = False,
+    rules_known: bool = True,
 ) -> list[Cause]:
     """Return the causes, certain ones first, each once with its first evidence.
 
     A violation of facts is a certain cause; its evidence is the CUDA errors that it foresees. A violation of
-    a rule's policy is a likely cause, unless the pod runs. A cause that may only follow from others is left
+    a rule's policy is a likely cause, unless the pod runs, or which rules are in force is unknown. A message
+    in a log is never certain: only the container says it. A cause that may only follow from others is left
     out if there are others. pod: the unscheduled pod with the nodes, for more precise causes.
     """
     matches = _matches(statements)
@@ -182,7 +184,7 @@ def causes(
     by_rules = [
         Cause(violation.rule, violation.certainty, _reason(violation), violation.fix, evidence)
         for violation in (() if denied else decision.violations)
-        if violation.basis is Basis.FACT or evidence or not runs
+        if violation.basis is Basis.FACT or (rules_known and (evidence or not runs))
     ]
     explained = foreseen if any(cause.certainty is Certainty.CERTAIN for cause in by_rules) else []
     rest = [match for match in matches if all(match is not other for other in explained)]
@@ -223,5 +225,6 @@ def _cause(match: _Match, pod: Unscheduled | None) -> Cause:
         groups = (pod.taints(),)
     values = dict(zip(_GROUPS, groups, strict=False))
     cause, fix = (_Sentence("{text}", text=text.having(**values)) for text in texts)
-    certainty = Certainty.CERTAIN if pattern.certain else Certainty.LIKELY
+    is_proven = pattern.certain and any(line.source is not Source.LOG for line in match.evidence)
+    certainty = Certainty.CERTAIN if is_proven else Certainty.LIKELY
     return Cause(pattern.name, certainty, cause, fix, tuple(match.evidence))

@@ -116,7 +116,7 @@ def _gang_of(pod: PodFacts, session: Session) -> Gang | None:
         return None
     members, controllers = list[PodFacts](), list[WorkloadFacts]()
     for workload in workloads:
-        pods = [PodFacts(each.document) for each in workload.pods]
+        pods = [PodFacts(member.document) for member in workload.pods]
         of_gang = [other for other in pods if _named(other.pod) == (row, name)]
         members += of_gang
         if of_gang and workload.object and not workload.object.is_pod:

@@ -15,6 +15,11 @@ _STATES: Final = (("state", "waiting"), ("state", "terminated"), ("lastState", "
 _STATUSES: Final = ("initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses")
 _STATUS_OF_POD: Final = Message("status of the pod")
 _STATUS_OF_CONTAINER: Final = Message("status of container {name!r}")
+# What a container wrote to its termination log, or the end of its log: terminationMessagePolicy.
+_LAST_WORDS: Final = Message("termination message of container {name!r}")
+# Reasons of terminated containers of which the message is the container runtime's, not the container's:
+# https://github.com/containerd/containerd/blob/v2.4.2/internal/cri/server/helpers.go
+_OF_RUNTIME: Final = frozenset({"StartError", "ContainerCannotRun"})
 _CONDITION: Final = Message("condition {type}")
 # Of a pod whose sandbox and network exist (KEP-3085): https://kubernetes.io/docs/concepts/workloads/pods/pod-lifecycle/
 _SANDBOX: Final = "PodReadyToStartContainers"
@@ -133,9 +138,12 @@ class PodFacts:
         if text := " ".join(str(word) for word in words if word):
             yield Statement(Source.STATUS, _STATUS_OF_POD, shortened(text))
         yield from self._conditions()
-        for name, _, state in self._states():
-            text = " ".join(str(state[key]) for key in ("reason", "message") if state.get(key))
-            if text:
+        for name, kind, state in self._states():
+            reason, message = (str(state.get(key) or "") for key in ("reason", "message"))
+            if kind == "terminated" and reason not in _OF_RUNTIME:
+                yield from log_statements(_LAST_WORDS.having(name=name), message)
+                message = ""
+            if text := " ".join(filter(None, (reason, message))):
                 yield Statement(Source.STATUS, _STATUS_OF_CONTAINER.having(name=name), shortened(text))
         yield from self._unhealthy_devices()
         started = self._last_start()

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from rules.cuda.tables import read_table
 from rules.model.certainty import Certainty
-from rules.model.decision import Decision
+from rules.model.decision import ALLOWED, Decision
 from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Language, Text
@@ -153,6 +153,24 @@ def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_ev
     assert "gpu-memory" == second.name
 
 
+def test_what_only_a_log_says_is_not_certain() -> None:
+    """The kubelet's word is; a container writes what it likes."""
+    line, logged = SAMPLES["unsatisfied-condition"], [row for row in ROWS.values() if row["seen"] == ["log"]]
+
+    assert [Certainty.LIKELY] == [each.certainty for each in found(line)]
+    assert [Certainty.CERTAIN] == [each.certainty for each in found(line, source=Source.STATUS)]
+    assert [] == [row["name"] for row in logged if "certain" in row]
+
+
+def test_a_violation_of_rules_that_may_not_be_in_force_is_no_cause() -> None:
+    """A fact stays one."""
+    decision = Decision(allowed=False, violations=(_violation(Basis.POLICY),))
+    fact = Decision(allowed=False, violations=(_violation(Basis.FACT),))
+
+    assert [] == causes(decision, [], rules_known=False)
+    assert 1 == len(causes(fact, [], rules_known=False))
+
+
 def test_a_violation_by_policy_is_a_likely_cause_that_names_the_rule() -> None:
     """What a rule forbids may run: of a pod that runs, it is one only with evidence."""
     policy = (_violation(Basis.POLICY),)
@@ -201,10 +219,18 @@ def test_what_follows_from_another_cause_is_left_out() -> None:
 
 
 def test_a_cause_is_named_once_with_its_first_evidence() -> None:
-    """A log repeats itself; certain causes come first."""
+    """A log repeats itself."""
     first, second = found(*["CUDA out of memory"] * 9, SAMPLES["cpu-build"])
 
-    assert ("cpu-build", "gpu-memory", 3) == (first.name, second.name, len(second.evidence))
+    assert ("gpu-memory", 3, "cpu-build") == (first.name, len(first.evidence), second.name)
+
+
+def test_certain_causes_come_first() -> None:
+    """Whatever was read first."""
+    lines = [(Source.LOG, SAMPLES["gpu-memory"]), (Source.STATUS, SAMPLES["oom-killed"])]
+    both = causes(ALLOWED, [Statement(source, Text("place"), line) for source, line in lines])
+
+    assert ["oom-killed", "gpu-memory"] == [each.name for each in both]
 
 
 def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:

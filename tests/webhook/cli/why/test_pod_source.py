@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from webhook.cli.why.failures import Source
 from webhook.cli.why.pod_source import PodFacts
 
 EARLY, LATE = "2026-01-01T00:00:01Z", "2026-01-01T00:00:09Z"
@@ -80,3 +81,17 @@ def test_devices_that_are_reported_as_unhealthy_are_read_with_the_message() -> N
         "allocatedResourcesStatus nvidia.com/gpu GPU-1 Unhealthy",
         "allocatedResourcesStatus claim:gpu/one gpu.nvidia.com/a/gpu-3 Unhealthy Xid 79",
     ] == _texts(_pod("Running", containerStatuses=[state]))
+
+
+@pytest.mark.parametrize(
+    ("reason", "source"), [("Error", Source.LOG), ("OOMKilled", Source.LOG), ("StartError", Source.STATUS)]
+)
+def test_a_termination_message_is_a_log_unless_the_container_runtime_wrote_it(
+    reason: str, source: Source
+) -> None:
+    """With terminationMessagePolicy: FallbackToLogsOnError it is the end of the log."""
+    ended = {"reason": reason, "exitCode": 1, "message": "a\nunsatisfied condition: cuda>=12.8"}
+    state = {"name": "main", "state": {"terminated": ended}}
+    lines = PodFacts(_pod("Failed", containerStatuses=[state])).statements()
+
+    assert [source] == [line.source for line in lines if "unsatisfied" in line.text]
