@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import yaml
 
-from tests.support.builders import resource_rule
+from tests.support.builders import DEVICE, resource_rule
 from tests.support.paths import ROOT
 from tests.support.webhooks import pod
 
@@ -204,18 +204,20 @@ def test_nothing_fails_the_job_if_asked(repository: Repository) -> None:
     assert "::error file=pod.yaml" in job.log
 
 
-def test_rules_are_checked_and_used(repository: Repository) -> None:
+def test_rules_are_checked_and_used_together_with_the_built_in_rules(repository: Repository) -> None:
     """An error in a rule is one of lint; a manifest can be named, whether it changed or not."""
-    rule, unshared = resource_rule(), json.dumps(pod({"tencent.com/vcuda-core": "150"}))
-    repository.commit(**{"rule.yaml": rule, "old.yaml": unshared})
-    clean = repository.run("0" * 40, rules="rule.yaml", files="old.yaml\n")
-    denied = repository.run("0" * 40, files="old.yaml\n")
+    rule, unshared = resource_rule(), json.dumps(pod({"tencent.com/vcuda-core": "150", DEVICE: "0.5"}))
+    other = resource_rule("vendor.com/other", group="other")
+    repository.commit(**{"rule.yaml": rule, "other.yaml": other, "old.yaml": unshared})
+    both = repository.run("0" * 40, rules="rule.yaml\nother.yaml\n", files="old.yaml\n")
+    own = repository.run("0" * 40, rules="rule.yaml", builtin="false", files="old.yaml\n")
     (repository.root / "rule.yaml").write_text(rule.replace("dataType:", "dataTypo:"), "utf-8")
     wrong = repository.run("0" * 40, rules="rule.yaml")
 
-    assert (0, []) == (clean.status, clean.results["lint"]), clean.log
-    assert "1 object: " in clean.summary  # of a resource that this rule does not know
-    assert (1, True) == (denied.status, "title=cf-crl-gpu-manager-vcuda-core" in denied.log), denied.log
+    built_in, added = "cf-crl-gpu-manager-vcuda-core", "cf-crl-group-device"
+    assert (1, []) == (both.status, both.results["lint"]), both.log
+    assert {built_in, added} <= {result["ruleId"] for result in both.results["preview"]}
+    assert {added} == {result["ruleId"] for result in own.results["preview"]} - {"not-checked"}, own.log
     assert 1 == wrong.status
     assert "::error file=rule.yaml,line=" in wrong.log
     assert "### gpugate lint" in wrong.summary
@@ -225,6 +227,7 @@ def test_rules_are_checked_and_used(repository: Repository) -> None:
     ("inputs", "message"),
     [
         ({"fail_on": "never"}, "fail-on: expected deny, warn or none, got never"),
+        ({"builtin": "no"}, "builtin: expected true or false, got no"),
         ({"files": "none.yaml"}, "none.yaml: No such file"),
         ({"files": "old.yaml", "nodes": "none.yaml", "fail_on": "none"}, "none.yaml: No such file"),
     ],

@@ -90,6 +90,9 @@ class _Commands(click.Group):
         """Run the command line and exit; a closed pipe ends it without an error message."""
         try:
             status = self._run(args, settings)
+        except click.exceptions.NoArgsIsHelpError as error:
+            click.echo(error.message)  # the help
+            status = 0
         except click.Abort:
             status = _SIGNALLED + signal.SIGINT
         except (click.ClickException, OSError, ModuleNotFoundError) as error:

@@ -68,6 +68,15 @@ def test_a_misspelt_command_is_reported_with_a_suggestion() -> None:
     assert result.stderr == "error: No such command 'prview' – did you mean 'preview'?\n"
 
 
+@pytest.mark.parametrize("group", [(), ("certs",), ("facts",), ("node",)])
+def test_a_group_of_commands_without_arguments_prints_its_help(group: tuple[str, ...]) -> None:
+    """On stdout, as with --help."""
+    result = gpugate(*group)
+
+    assert (0, "") == (result.exit_code, result.stderr)
+    assert gpugate(*group, "--help").stdout == result.stdout
+
+
 def test_the_built_in_rules_are_clean() -> None:
     """lint says so and exits with 0."""
     result = gpugate("lint")
