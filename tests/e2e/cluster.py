@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 KUBECTL_S: Final = 60.0
 # Without kubelets no node is healthy: both controllers would evict every pod.
 _NEED_KUBELETS: Final = ("node-lifecycle-controller", "taint-eviction-controller")
-# The first address of service-cluster-ip-range.
-_KUBERNETES_SERVICE: Final = "10.0.0.1"
+# Of the Service `kubernetes`: the first address of service-cluster-ip-range.
+KUBERNETES_SERVICE: Final = "10.0.0.1"
 # Who did what to which object, for service accounts alone; a watch is answered when it starts.
 _AUDIT_POLICY: Final = {
     "apiVersion": "audit.k8s.io/v1",
@@ -78,8 +78,9 @@ class ControlPlane:
 
     url: https://127.0.0.1:PORT, the same over restarts. ca_pem: the CA that signed every certificate in it.
     kubeconfig: a file for the user kubernetes-admin of system:masters. logs: one file a server. audit: JSON
-    lines, one for each answer to a service account. address: an address of this machine at which pods of real
-    nodes reach the API server, too; then its admission expects all controllers.
+    lines, one for each answer to a service account. address: of this machine, for a network of
+    real nodes, whose pods reach the API server at KUBERNETES_SERVICE; its admission then expects all
+    controllers.
     """
 
     def __init__(
@@ -99,7 +100,8 @@ class ControlPlane:
         self._trust.load_cert_chain(*admin)
 
         self._ports: list[socket.socket] = []
-        etcd_port, self._port = self._reserve(), self._reserve()
+        # In a network of its own, the port of the Service `kubernetes`, as nothing forwards.
+        etcd_port, self._port = self._reserve(), 443 if address else self._reserve()
         self._etcd_url = f"https://{HOST}:{etcd_port}"
         self.url = f"https://{HOST}:{self._port}"
         self.kubeconfig = self._write_kubeconfig(*_certificate(admin))
@@ -225,7 +227,7 @@ class ControlPlane:
 
     def _identity(self, user: str, group: str | None = None) -> tuple[Path, Path]:
         """Issue a certificate for a server on this host, which is good for a client of that name as well."""
-        hosts = (HOST, *filter(None, [self._address]), "kubernetes.default.svc", _KUBERNETES_SERVICE)
+        hosts = (HOST, *filter(None, [self._address]), "kubernetes.default.svc", KUBERNETES_SERVICE)
         leaf = self._authority.issue_cert(*hosts, common_name=user, organization_name=group)
         name = user.rpartition(":")[2]
         certificate, key = self._keys / f"{name}.pem", self._keys / f"{name}-key.pem"

@@ -30,7 +30,7 @@ from typing import Any, Final, Literal
 
 from tests.e2e.assets import build
 from tests.e2e.assets import node as assets
-from tests.e2e.cluster import ControlPlane, missing
+from tests.e2e.cluster import KUBERNETES_SERVICE, ControlPlane, missing
 from tests.e2e.node.images import write_image
 from tests.e2e.serve_process import eventually
 
@@ -403,6 +403,7 @@ def _own_network(count: int) -> Iterator[None]:
                 "link set lo up",
                 "link add nodes type bridge",
                 *(f"addr add {address}/24 dev nodes" for address in (*addresses, CONTROL_PLANE)),
+                f"addr add {KUBERNETES_SERVICE}/32 dev nodes",
                 "link set nodes up",
             ):
                 subprocess.run([busybox, "ip", *command.split()], check=True)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.e2e.assets import build
 from tests.e2e.node.pods import created, gpus_in, pod
 from tests.e2e.node.real_cluster import RealCluster, kernel_settings, reason_to_skip
 from tests.e2e.serve_process import eventually
@@ -50,6 +51,18 @@ def test_pods_of_both_nodes_reach_each_other(real: RealCluster) -> None:
         address = real.kubectl("get", "pod", "serves", "-o", "jsonpath={.status.podIP}").stdout
         ask = ("exec", "asks", "--", "wget", "-q", "-O", "-", f"http://{address}/hostname")
         eventually(lambda: real.kubectl(*ask, check=False).stdout == "serves\n")
+
+
+def test_a_pod_reaches_the_api_server(real: RealCluster) -> None:
+    """As its service account, by its variables, and the certificate and the token that the kubelet mounts."""
+    client = pod("client", nodeName="gpu-1")
+    client["spec"]["volumes"] = [{"name": "bin", "hostPath": {"path": str(build.folder())}}]
+    client["spec"]["containers"][0]["volumeMounts"] = [{"name": "bin", "mountPath": "/kubernetes"}]
+    with created(real, client):
+        ask = ("exec", "client", "--", "/kubernetes/kubectl", "auth", "whoami", "-o", "json")
+        answer = real.kubectl(*ask, check=False)
+
+    assert "system:serviceaccount:default:default" in answer.stdout, answer.stderr
 
 
 @pytest.mark.parametrize("end", ["fails by an interrupt", "is killed"])
