@@ -9,11 +9,15 @@ import itertools
 import threading
 from typing import TYPE_CHECKING, Final, Self
 
+import yaml
+
 from tests.e2e.daemon import HOST
 from tests.e2e.serve_process import PATIENCE_S, ask, eventually
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from tests.e2e.cluster import ControlPlane
 
 # Seconds between two checks of readiness, and until all nodes know it.
 _LOOK_S: Final = 0.2
@@ -86,3 +90,63 @@ async def _pass(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
     while chunk := await reader.read(65536):
         writer.write(chunk)
         await writer.drain()
+
+
+class Endpoints:
+    """The endpoints of the Service `gpugate`: the ready ones of several servers at one address.
+
+    An API server with aggregator routing chooses among them itself. A context manager. ports: of the servers.
+    """
+
+    def __init__(self, cluster: ControlPlane, address: str, ports: Sequence[int]) -> None:
+        self._cluster, self._address, self._ports = cluster, address, ports
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow)
+        self.ready: list[int] = []
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        eventually(lambda: len(self.ready) == len(self._ports))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            ready = [port for port in self._ports if ask(port, "/readyz")[0] == http.HTTPStatus.OK]
+            if ready != self.ready:
+                objects = [*map(self._slice, self._ports, (port in ready for port in self._ports))]
+                self._cluster.kubectl(
+                    "apply", "-f", "-", input=yaml.safe_dump_all([self._older(ready), *objects])
+                )
+                self.ready = ready
+
+    def _metadata(self, name: str) -> dict[str, object]:
+        # Without the second label, a controller would copy the older kind into slices of its own.
+        labels = {"kubernetes.io/service-name": "gpugate", "endpointslice.kubernetes.io/managed-by": "tests"}
+        return {"name": name, "namespace": "gpugate", "labels": labels}
+
+    def _older(self, ready: list[int]) -> dict[str, object]:
+        """Return the kind that older API servers choose from."""
+        subsets = [
+            {"addresses": [{"ip": self._address}], "ports": [{"name": "https", "port": port}]}
+            for port in ready
+        ]
+        return {
+            "apiVersion": "v1",
+            "kind": "Endpoints",
+            "metadata": self._metadata("gpugate"),
+            "subsets": subsets,
+        }
+
+    def _slice(self, port: int, ready: bool) -> dict[str, object]:
+        return {
+            "apiVersion": "discovery.k8s.io/v1",
+            "kind": "EndpointSlice",
+            "metadata": self._metadata(f"gpugate-{port}"),
+            "addressType": "IPv4",
+            "ports": [{"name": "https", "port": port, "protocol": "TCP"}],
+            "endpoints": [{"addresses": [self._address], "conditions": {"ready": ready}}],
+        }

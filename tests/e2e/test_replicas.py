@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING
+
+import pytest
+import yaml
 
 from certs.authority import make_leaf
 from certs.bundle import Bundle, is_issued_by
@@ -15,15 +18,19 @@ from certs.ca_bundle import read_configurations
 from certs.rotation_plan import Plan, service_names
 from certs.rotator import CertRotator
 from certs.store import SecretStore
+from tests.e2e.cluster import assets, missing
 from tests.e2e.daemon import HOST, reserve_port
+from tests.e2e.installed import install
 from tests.e2e.load import CLIENTS, Load
+from tests.e2e.manifests import MANIFESTS, render
+from tests.e2e.replicas import RoutingControlPlane, own_address
 from tests.e2e.serve_process import QUICK_SERVE, SERVE, ServeProcess, ask, eventually
-from tests.e2e.service import Service
+from tests.e2e.service import Endpoints, Service
 from tests.support.command import gpugate
 from webhook.cluster.client import ClusterApi
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from tests.e2e.cluster import ControlPlane
@@ -67,11 +74,38 @@ class Trust:
         return is_over and self.ca_bundles() == {bundle.trusted}
 
 
+@pytest.fixture(scope="module")
+def routed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Yield an installation whose webhooks name the Service, without a running server.
+
+    The API server chooses among the endpoints of the Service itself (`--enable-aggregator-routing`).
+    """
+    if absent := missing(assets()):
+        pytest.skip(f"no {', '.join(absent)} in {assets()}: run `make e2e-assets`")
+    with (
+        reserve_port() as held,
+        RoutingControlPlane(assets(), tmp_path_factory.mktemp("routed")) as cluster,
+    ):
+        installation = install(cluster, held.getsockname()[1])
+        kinds = ("Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+        by_service = [each for each in render(MANIFESTS / "base") if each["kind"] in kinds]
+        cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(by_service))
+        reached = ("--host=0.0.0.0", "--name=gpugate.gpugate.svc")
+        yield replace(installation, options=[*installation.options, *reached])
+
+
 @contextmanager
 def two_replicas(
-    installation: Installation, folder: Path, *options: str, program: Sequence[str] = SERVE
+    installation: Installation,
+    folder: Path,
+    *options: str,
+    program: Sequence[str] = SERVE,
+    behind: Callable[[Sequence[int]], AbstractContextManager[object]] | None = None,
 ) -> Iterator[list[ServeProcess]]:
-    """Run two servers behind the address of the webhooks while the block runs."""
+    """Run two servers while the block runs.
+
+    behind: what leads to the ready ones of these ports; by default, the address of the webhooks.
+    """
     with ExitStack() as stack:
         replicas = []
         for number in range(2):
@@ -79,7 +113,8 @@ def two_replicas(
             log = folder / f"{number}.log"
             server = installation.serve(log, *options, port=port, program=program)
             replicas.append(stack.enter_context(server))
-        stack.enter_context(Service(installation.port, [replica.port for replica in replicas]))
+        ports = [replica.port for replica in replicas]
+        stack.enter_context(behind(ports) if behind else Service(installation.port, ports))
         eventually(installation.in_force)
         yield replicas
 
@@ -132,14 +167,28 @@ def test_no_call_fails_when_one_of_two_replicas_terminates(
     The API server keeps its connections, so that one replica may have answered everything until then.
     """
     with two_replicas(installation, tmp_path, f"--drain-seconds={DRAIN_S}") as replicas:
-        with Load(installation.cluster) as load:
-            load.go_on()
-            other, busy = sorted(replicas, key=ServeProcess.reviews)
-            status = busy.terminate()
-            calls, reviews = load.calls, other.reviews()
-            load.go_on()
-        ended = ask(busy.port, "/healthz")
-        answered = other.reviews() - reviews
+        _terminate_the_busier(replicas, installation)
+
+
+def test_no_call_fails_when_a_replica_terminates_that_the_api_server_chose_itself(
+    routed: Installation, tmp_path: Path
+) -> None:
+    """Among the endpoints of the Service, by `--enable-aggregator-routing`."""
+    options = (f"--drain-seconds={DRAIN_S}",)
+    endpoints = partial(Endpoints, routed.cluster, own_address())
+    with two_replicas(routed, tmp_path, *options, behind=endpoints) as replicas:
+        _terminate_the_busier(replicas, routed)
+
+
+def _terminate_the_busier(replicas: Sequence[ServeProcess], installation: Installation) -> None:
+    with Load(installation.cluster) as load:
+        load.go_on()
+        other, busy = sorted(replicas, key=ServeProcess.reviews)
+        status = busy.terminate()
+        calls, reviews = load.calls, other.reviews()
+        load.go_on()
+    ended = ask(busy.port, "/healthz")
+    answered = other.reviews() - reviews
 
     assert [] == load.failures
     assert (0, (0, "")) == (status, ended)
