@@ -6,6 +6,7 @@ A claim chooses its device itself: it is never changed, and node affinity does n
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.checks.gpu_settings import of_claims
@@ -20,9 +21,10 @@ from rules.compatibility.result import (
     NodeSetResult,
     RuleRequirement,
 )
-from rules.cuda.gpu_memory import shown
+from rules.cuda.gpu_memory import MIB, shown
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
+from rules.kube.resource_quota import quantity_text
 from rules.model.check_result import Level, level_of
 from rules.model.finding import Finding
 from rules.model.rule import Action
@@ -45,6 +47,9 @@ from rules.text.paths import field_path
 
 # The driver whose devices a selector is suggested for if it is unknown which are meant.
 _DRIVER: Final = next(iter(gpu_drivers()))
+_SMALL_PART: Final = Message(
+    "the claim has {part} of the memory of a device, and the container needs {needed}"
+)
 _NO_DEVICE: Final = Message("no device that it selects is on a node that the pod can use")
 
 
@@ -66,10 +71,13 @@ class _Judged(NamedTuple):
     kind: DeviceKind
     nodes: NodeClassResult
     certain: bool
+    too_little: Message | None = None  # the claim has less of their memory than the container needs
 
     @property
     def level(self) -> Level:
         """The level on these devices; what is perhaps not given, or changes, is unknown."""
+        if self.too_little and self.nodes.level <= Level.UNSTABLE:
+            return Level.UNKNOWN
         return self.nodes.level if self.certain else Level.UNKNOWN
 
 
@@ -214,6 +222,7 @@ class _Judge(NamedTuple):
                 candidate.kind,
                 NodeClassResult(gpu, nodes & self.allowed, level_of(checks), pairs),
                 certain,
+                _too_little(candidate.memory, requirements),
             )
 
     def _may_come(self, request: ClaimRequest) -> bool:
@@ -282,8 +291,18 @@ class _Judge(NamedTuple):
         return " && ".join(lines)
 
 
+def _too_little(memory: int | Decimal | None, requirements: GpuRequirements) -> Message | None:
+    """Return that a part of a GPU's memory, in bytes, is less than a container needs."""
+    need = requirements.memory
+    if need is None or memory is None or memory >= need.mib * MIB:
+        return None
+    return _SMALL_PART.having(part=quantity_text(memory), needed=shown(need.mib))
+
+
 def _reasons(judged: _Judged) -> list[Message]:
-    return [check.reason for check in judged.nodes.checks if check.level is Level.UNKNOWN]
+    return [*filter(None, [judged.too_little])] + [
+        check.reason for check in judged.nodes.checks if check.level is Level.UNKNOWN
+    ]
 
 
 def _minima(requirements: GpuRequirements) -> Iterator[tuple[str, tuple[int, ...]]]:

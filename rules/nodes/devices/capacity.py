@@ -31,6 +31,7 @@ class RequestPolicy(NamedTuple):
     maximum: Amount | None = None
     step: Amount | None = None
     readable: bool = True
+    default: Amount | None = None  # for a request that does not name the capacity; None: the total
 
 
 class CapacityRequest(NamedTuple):
@@ -47,8 +48,10 @@ def read_policy(capacity: object) -> RequestPolicy | None:
         return None
     try:
         values, of_range = given.get("validValues") or (), given.get("validRange")
+        default = None if given.get("default") is None else parse_quantity(given["default"])
         if of_range is None:
-            return RequestPolicy(tuple(map(parse_quantity, values)), readable=len(values) <= _MAX_VALUES)
+            readable, amounts = len(values) <= _MAX_VALUES, tuple(map(parse_quantity, values))
+            return RequestPolicy(amounts, readable=readable, default=default)
         minimum, maximum, step = (
             None if of_range.get(key) is None else parse_quantity(of_range[key])
             for key in ("min", "max", "step")
@@ -56,7 +59,7 @@ def read_policy(capacity: object) -> RequestPolicy | None:
     except (AttributeError, TypeError, QuantityError):
         return RequestPolicy(readable=False)
     sound = minimum is not None and minimum >= 0 and (step is None or step > 0)
-    return RequestPolicy((), minimum, maximum, step, readable=sound and not values)
+    return RequestPolicy((), minimum, maximum, step, sound and not values, default)
 
 
 def read_requests(capacity: object) -> tuple[CapacityRequest, ...] | None:

@@ -8,14 +8,15 @@ Source: https://kubernetes.io/docs/reference/kubernetes-api/resource/resource-cl
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, NamedTuple
 
 from rules.kube.resource_quota import quantity_text
 from rules.kube.tolerations import untolerated
-from rules.nodes.devices.capacity import CapacityRequest, gives, most, read_requests
+from rules.nodes.devices.capacity import CapacityRequest, gives, most, read_requests, taken
 from rules.nodes.devices.device_classes import DeviceClasses, Selectors, match_all, read_selectors
 from rules.nodes.devices.device_configs import DeviceConfig, read_configs
-from rules.nodes.devices.devices import MAX_NAME, DeviceKind, qualified
+from rules.nodes.devices.devices import MAX_NAME, DeviceKind, gpu_drivers, qualified
 from rules.nodes.devices.slices import DeviceInventory
 from rules.text.i18n import Message
 from rules.text.paths import object_at
@@ -91,6 +92,7 @@ class Candidate(NamedTuple):
     nodes: Mapping[str, int] | None  # the number of devices by node; None: their nodes are unknown
     certain: bool = True  # they are known to match
     alternative: str = ""  # the name of the alternative, or empty
+    memory: int | Decimal | None = None  # bytes that the claim has of a shared device; None: all, or unknown
 
 
 class FailedSelector(NamedTuple):
@@ -321,7 +323,7 @@ class _Search:
                 self.unknown[may] = None
                 yield Candidate(kind, nodes, certain=False, alternative=request.name)
             else:
-                yield Candidate(kind, nodes, alternative=request.name)
+                yield Candidate(kind, nodes, True, request.name, _memory(request.capacity, kind))
 
 
 def _capacity(requests: Sequence[CapacityRequest], kind: DeviceKind) -> tuple[bool, Message | None]:
@@ -340,6 +342,19 @@ def _capacity(requests: Sequence[CapacityRequest], kind: DeviceKind) -> tuple[bo
             return True, _TOO_LITTLE.having(driver=kind.driver, name=name, requested=requested, limit=limit)
         certain = certain and enough is not None
     return certain, None
+
+
+def _memory(requests: Sequence[CapacityRequest], kind: DeviceKind) -> int | Decimal | None:
+    """Return how many bytes of a shared GPU a request has; None: all, or unknown."""
+    capacity = gpu_drivers().get(kind.driver, {}).get("memory")
+    if not kind.shared or capacity is None:
+        return None
+    amounts = dict[str, int | Decimal | None](requests)
+    for name, policy in kind.policies:
+        if qualified(name, kind.driver) == qualified(capacity, kind.driver):
+            amount = amounts.get(name)
+            return (policy.default if policy else None) if amount is None else taken(amount, policy)
+    return None
 
 
 def _name(entry: object) -> str:

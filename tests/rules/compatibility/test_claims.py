@@ -323,6 +323,32 @@ def test_a_gpu_with_too_little_memory_is_denied_with_a_selector_for_larger_ones(
     assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in found.denial.en
 
 
+@pytest.mark.parametrize(
+    ("requested", "policy", "part"),
+    [
+        ({"memory": "40Gi"}, None, None),
+        ({"memory": "15Gi"}, {"default": "10Gi", "validValues": ["10Gi", "40Gi"]}, None),  # it has 40Gi
+        ({"memory": "20Gi"}, None, "20Gi"),
+        ({}, {"default": "10Gi"}, "10Gi"),
+        ({}, None, None),  # all of it
+    ],
+)
+def test_a_part_of_a_gpus_memory_that_is_less_than_a_container_needs_is_a_warning(
+    requested: dict[str, str], policy: dict[str, Any] | None, part: str | None
+) -> None:
+    """Whether the part limits the container is up to the driver."""
+    document = claiming()
+    document["metadata"]["annotations"] = {"gpugate.dev/min-gpu-memory": "30Gi"}
+    device = gpu_device("gpu-0") | {"allowMultipleAllocations": True}
+    device["capacity"]["memory"] |= {"requestPolicy": policy} if policy else {}
+    template = claim_template("gpu", capacity={"requests": requested})
+    found = decided(document, resource_slice("h100", device), template)
+    expected = f"not checked: the claim has {part} of the memory of a device, and the container needs 30Gi"
+
+    assert found.allowed
+    assert [expected in text for text in warning_texts(found)] == [True] * (part is not None)
+
+
 def test_a_claim_of_another_namespace_is_not_known() -> None:
     """Claims are looked up where the pod is."""
     found = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))
