@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from certs.bundle import Bundle
     from certs.kubernetes_api import Kubernetes
     from webhook.admission.handler import AdmissionHandler
+    from webhook.admission.tokens import TokenVerifier
 
 _log = logging.getLogger("gpugate")
 
@@ -121,13 +122,14 @@ class SecretCertificate:
         self._rotator.stop()
 
 
-def make_server(
+def make_server(  # noqa: PLR0913 - settings, by name
     handler: AdmissionHandler,
     tls: TlsCertificate,
     background: Sequence[Background],
     config: ServerConfig,
     *,
     require_client_certificate: bool = False,
+    tokens: TokenVerifier | None = None,
 ) -> Server:
     """Return a server that is ready when nothing is awaited. Its drain stops the background work.
 
@@ -145,7 +147,7 @@ def make_server(
 
     metrics.READY.set_function(lambda: handler.ready and not awaited())
     application = create_server_application(
-        handler, awaited, require_client_certificate=require_client_certificate
+        handler, awaited, require_client_certificate=require_client_certificate, tokens=tokens
     )
     return Server(application, config, tls, drain, schedule=schedule)
 

@@ -5,6 +5,7 @@ Flask's dispatch costs more than a decision.
 
 from __future__ import annotations
 
+import logging
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Final
 
@@ -17,18 +18,26 @@ from webhook.admission.work import MUTATE, VALIDATE
 from webhook.server.http import BODY_LIMIT, RETRY_AFTER, Request, Response
 from webhook.server.wsgi import wsgi_application
 from webhook.telemetry import metrics
+from webhook.telemetry.logs import RateLimitFilter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from webhook.admission.handler import AdmissionHandler, Endpoint
+    from webhook.admission.tokens import TokenVerifier
     from webhook.server.http import Application
+
+# Clients that nobody knows must not fill a disk; metrics count all of them.
+_log = logging.getLogger("gpugate.authentication")
+_log.addFilter(RateLimitFilter())
 
 _JSON: Final = "application/json"
 _TEXT: Final = "text/plain"
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _ENDPOINTS: Final[dict[str, Endpoint]] = {MUTATE: "mutate", VALIDATE: "validate"}
 _RETRY: Final = (("Retry-After", RETRY_AFTER),)
+_NO_CERTIFICATE: Final = "a review requires a client certificate issued by the CA of --client-ca"
+_BEARER: Final = (("WWW-Authenticate", "Bearer"),)
 
 
 def create_server_application(
@@ -36,18 +45,24 @@ def create_server_application(
     awaited: Callable[[], Collection[str]] = tuple,
     *,
     require_client_certificate: bool = False,
+    tokens: TokenVerifier | None = None,
 ) -> Application:
     """Return the endpoints of `create_app` for the own server, which answers reviews without Flask."""
     others = wsgi_application(
-        create_app(handler, awaited, require_client_certificate=require_client_certificate)
+        create_app(handler, awaited, require_client_certificate=require_client_certificate, tokens=tokens)
     )
 
     def application(request: Request) -> Response:
         endpoint = _ENDPOINTS.get(request.path)
         if endpoint is None or request.method != "POST":
             return others(request)
-        is_permitted = request.verified or not require_client_certificate
-        return _answer(handler, endpoint, request.body, is_permitted=is_permitted)
+        if require_client_certificate and not request.verified:
+            return _rejected("certificate", _NO_CERTIFICATE)
+        if tokens is not None:
+            headers = [value.decode("latin-1") for name, value in request.headers if name == b"authorization"]
+            if rejection := tokens.rejection(request.path, headers, request.body):
+                return _rejected(*rejection)
+        return _answer(handler, endpoint, request.body)
 
     return application
 
@@ -57,12 +72,14 @@ def create_app(
     awaited: Callable[[], Collection[str]] = tuple,
     *,
     require_client_certificate: bool = False,
+    tokens: TokenVerifier | None = None,
 ) -> flask.Flask:
     """Return the WSGI application of a handler: reviews, probes and metrics.
 
     awaited: returns what readiness waits for, such as `nodes`. require_client_certificate: whether to accept
     reviews only from clients with a verified certificate, which the server reports by
-    SSL_CLIENT_VERIFY=SUCCESS as mod_ssl does; probes and metrics do not require one.
+    SSL_CLIENT_VERIFY=SUCCESS as mod_ssl does. tokens: verifies a token that each review must have. Probes and
+    metrics require neither.
     """
     app = flask.Flask("gpugate", static_folder=None)
     app.config["MAX_CONTENT_LENGTH"] = BODY_LIMIT
@@ -71,13 +88,15 @@ def create_app(
     @app.post(VALIDATE)
     def review() -> flask.Response:
         request = flask.request
-        is_verified = request.environ.get("SSL_CLIENT_VERIFY") == "SUCCESS"
-        response = _answer(
-            handler,
-            _ENDPOINTS[request.path],
-            request.get_data(cache=False),
-            is_permitted=is_verified or not require_client_certificate,
-        )
+        body = request.get_data(cache=False)
+        if require_client_certificate and request.environ.get("SSL_CLIENT_VERIFY") != "SUCCESS":
+            response = _rejected("certificate", _NO_CERTIFICATE)
+        elif tokens and (
+            rejection := tokens.rejection(request.path, request.headers.getlist("Authorization"), body)
+        ):
+            response = _rejected(*rejection)
+        else:
+            response = _answer(handler, _ENDPOINTS[request.path], body)
         return flask.Response(
             response.body, response.status, response.headers, content_type=response.content_type
         )
@@ -113,19 +132,22 @@ def create_app(
     return app
 
 
-def _answer(
-    handler: AdmissionHandler, endpoint: Endpoint, body: bytes | bytearray, *, is_permitted: bool
-) -> Response:
-    """Return the response to a review. is_permitted: whether the client has the certificate it needs."""
-    if not is_permitted:
-        message = "a review requires a client certificate issued by the CA of --client-ca"
-        return Response(HTTPStatus.UNAUTHORIZED, _problem(message))
+def _answer(handler: AdmissionHandler, endpoint: Endpoint, body: bytes | bytearray) -> Response:
+    """Return the response to a review of a permitted client."""
     try:
         return Response(HTTPStatus.OK, handler.answer(endpoint, body))
     except NotSyncedError as error:
         return Response(HTTPStatus.SERVICE_UNAVAILABLE, _problem(str(error)), headers=_RETRY)
     except ReviewError as error:
         return Response(HTTPStatus.BAD_REQUEST, _problem(str(error)))
+
+
+def _rejected(reason: str, message: str) -> Response:
+    """Return the response to a review that is not from an API server, and log and count it."""
+    metrics.UNAUTHENTICATED.labels(reason).inc()
+    _log.warning("review rejected: %s", message)
+    headers = () if reason == "certificate" else _BEARER
+    return Response(HTTPStatus.UNAUTHORIZED, _problem(message), headers=headers)
 
 
 def _problem(message: str) -> bytes:

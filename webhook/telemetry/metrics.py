@@ -79,6 +79,17 @@ ERRORS: Final = _counter(
     "before the first sync of rules and nodes",
     ("reason",),
 )
+UNAUTHENTICATED: Final = _counter(
+    "gpugate_unauthenticated_reviews_total",
+    "Reviews rejected with 401: without a certificate of --client-ca (certificate), or without a valid token "
+    "for --token-audience (missing, invalid, expired, key, audience, attestation); not_synced: before the "
+    "first read of the cluster's keys",
+    ("reason",),
+)
+TOKEN_KEYS_READ: Final = _gauge(
+    "gpugate_token_keys_read_timestamp_seconds",
+    "Time of the last read of the cluster's keys for --token-audience; 0 if there was none",
+)
 RULE_MATCHES: Final = _counter(
     "gpugate_rule_matches_total",
     "Reviews in which a rule matched a container; a pod is reviewed at both endpoints",

@@ -16,12 +16,15 @@ import pytest
 from rules.model.rule import RuleSet
 from rules.schema.config_map import Loaded
 from tests.support.builders import loaded, resource_rule
+from tests.support.cluster_tokens import ISSUER, URL, ClusterKey, claims
 from tests.support.paths import TESTS
 from tests.support.serving import HOST, PATIENCE, ask, client, serving
 from tests.support.webhooks import body, builtin_handler, pod
 from webhook.admission.app import create_app, create_server_application
 from webhook.admission.handler import AdmissionHandler
+from webhook.admission.tokens import TokenVerifier, keys_of
 from webhook.server.server import Server
+from webhook.server.wsgi import wsgi_application
 
 
 @pytest.fixture(scope="module")
@@ -145,6 +148,60 @@ def test_a_review_without_a_required_client_certificate_gets_401() -> None:
         create_server_application(AdmissionHandler(Loaded()), require_client_certificate=True)
     ) as server:
         assert (401, 200) == (ask(server.port, "/mutate", body(pod()))[0], ask(server.port, "/healthz")[0])
+
+
+def with_tokens() -> tuple[TokenVerifier, str]:
+    """Return a verifier, and a token that it accepts at /mutate."""
+    tokens, key = TokenVerifier([URL]), ClusterKey()
+    tokens.replace(ISSUER, keys_of({"keys": [key.public()]}))
+    return tokens, key.token(claims("*"))
+
+
+@pytest.mark.parametrize("has_flask", [True, False])
+def test_a_review_without_a_valid_token_gets_401_and_one_with_it_an_answer(*, has_flask: bool) -> None:
+    """For the endpoint of its audience only. Probes and metrics need no token; metrics count rejections."""
+    tokens, token = with_tokens()
+    handler = AdmissionHandler(Loaded())
+    app = (
+        wsgi_application(create_app(handler, tokens=tokens))
+        if has_flask
+        else create_server_application(handler, tokens=tokens)
+    )
+    with serving(app) as server, client(server.port) as connection:
+        statuses = []
+        for path, value in (
+            ("/mutate", f"Bearer {token}"),
+            ("/mutate", f"bearer {token}"),
+            ("/mutate", None),
+            ("/mutate", f"Bearer {token}x"),
+            ("/validate", f"Bearer {token}"),
+        ):
+            connection.request("POST", path, body(pod()), {"Authorization": value} if value else {})
+            response = connection.getresponse()
+            response.read()
+            statuses.append((response.status, response.headers["WWW-Authenticate"]))
+        text = ask(server.port, "/metrics")[1].decode()
+        health = ask(server.port, "/healthz")[0]
+
+    assert [(200, None)] * 2 + [(401, "Bearer")] * 3 == statuses
+    assert 200 == health
+    assert all(
+        f'gpugate_unauthenticated_reviews_total{{reason="{reason}"}}' in text
+        for reason in ("missing", "invalid", "audience")
+    )
+
+
+def test_if_both_are_required_a_token_does_not_replace_the_client_certificate() -> None:
+    """Each option is a requirement."""
+    tokens, token = with_tokens()
+    app = create_server_application(
+        AdmissionHandler(Loaded()), require_client_certificate=True, tokens=tokens
+    )
+    with serving(app) as server, client(server.port) as connection:
+        connection.request("POST", "/mutate", body(pod()), {"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+
+        assert (401, b"--client-ca" in response.read()) == (response.status, True)
 
 
 class _Quiet(WSGIRequestHandler):

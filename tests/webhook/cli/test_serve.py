@@ -157,6 +157,11 @@ def test_a_server_survives_an_api_server_that_closes_connections(tmp_path: Path)
         ("--name=", "--name must be a DNS name or an IP address"),
         ("--certs-namespace a", "--certs-namespace requires --certs-secret"),
         ("--certs-secret a", "--certs-secret requires --kubeconfig or --context outside a pod"),
+        (
+            "--token-audience https://a",
+            "--token-audience requires --kubeconfig or --context outside a pod",
+        ),
+        ("--token-audience http://a", "'http://a' is not an https URL"),
     ],
 )
 def test_contradictory_options_are_reported(

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from certs.kubernetes_api import Kubernetes
     from webhook.admission.handler import AdmissionHandler
+    from webhook.admission.tokens import TokenVerifier
     from webhook.cluster.client import ClusterApi
     from webhook.cluster.watched_objects import WatchedObjects
     from webhook.runtime import Background, SecretCertificate, Sync
@@ -144,12 +145,21 @@ _REMEDIES: Final[dict[int | None, str]] = {
 }
 
 
+def _https_urls(_context: click.Context, _option: click.Parameter, urls: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the URLs; raises click.BadParameter if one is not https."""
+    for url in urls:
+        if not url.startswith("https://") or len(url.split()) != 1:
+            raise click.BadParameter(f"{url!r} is not an https URL")
+    return urls
+
+
 class Listener(NamedTuple):
     """Where the server listens, whom it trusts, and how long it serves after SIGTERM."""
 
     host: str
     port: int
     client_ca: Path | None
+    token_audiences: tuple[str, ...]
     drain_seconds: float
 
     def config(self) -> ServerConfig:
@@ -171,6 +181,15 @@ class Listener(NamedTuple):
     "--client-ca",
     type=click.Path(path_type=Path),
     help="File that contains a PEM CA; clients must present a certificate signed by it.",
+)
+@click.option(
+    "--token-audience",
+    "token_audiences",
+    multiple=True,
+    metavar="URL",
+    callback=_https_urls,
+    help="URL by which API servers call the webhook, without /mutate and /validate; they must present a token"
+    " of the cluster for it (KEP-6060). A Service is https://NAME.NAMESPACE.svc:443. May be repeated.",
 )
 @click.option(
     "--on-error",
@@ -248,7 +267,8 @@ def command(
         enforcement=Action(enforcement_action),
     )
     background: list[Background] = []
-    objects = _watch(api, handler, certificate, session, background)
+    objects = _watch(api, handler, certificate, session, background, is_read=bool(listener.token_audiences))
+    tokens = _tokens(api, listener.token_audiences, background)
     try:
         tls = _tls(certificate, objects, listener.client_ca, background)
     except CertificateError as error:
@@ -260,6 +280,7 @@ def command(
             background,
             listener.config(),
             require_client_certificate=listener.client_ca is not None,
+            tokens=tokens,
         )
     except OSError as error:
         raise BadInputError(_not_listening(listener, error)) from None
@@ -283,16 +304,19 @@ def _watch(
     certificate: CertificateSource,
     session: Session,
     background: list[Background],
+    *,
+    is_read: bool,
 ) -> WatchedObjects | None:
     """Add the tasks that watch a cluster; return the client for the objects that replicas share, if any.
 
-    api: the cluster of the options. Raises click.UsageError if nothing of that cluster is used.
+    api: the cluster of the options. is_read: whether anything else of it is. Raises click.UsageError if
+    nothing of that cluster is used.
     """
     watched = [] if session.rule_paths else ["rules"]
     watched += [] if session.node_paths else ["nodes"]
-    if api and not (watched or certificate.secret):
+    if api and not (watched or certificate.secret or is_read):
         raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
-    cluster = api or (_own_cluster() if certificate.secret else None)
+    cluster = api or (_own_cluster("--certs-secret") if certificate.secret else None)
     if cluster is None:
         return None
     objects = _watched_objects(cluster, certificate, has_rules=not session.rule_paths)
@@ -301,6 +325,24 @@ def _watch(
         namespace = certificate.shared_namespace
         background += _background(api, objects, handler, session.rules_namespace, watched, namespace)
     return objects
+
+
+def _tokens(
+    api: ClusterApi | None, audiences: tuple[str, ...], background: list[Background]
+) -> TokenVerifier | None:
+    """Return what verifies the tokens of reviews, and add the task that reads its keys.
+
+    None without audiences. api: the cluster of the options. Raises click.UsageError if there is no cluster.
+    """
+    if not audiences:
+        return None
+    # Imported here: only needed with this option.
+    from webhook.admission.tokens import TokenVerifier
+    from webhook.cluster.token_keys import TokenKeysSync
+
+    tokens = TokenVerifier(audiences)
+    background.append(TokenKeysSync(api or _own_cluster("--token-audience"), tokens))
+    return tokens
 
 
 def _tls(
@@ -347,11 +389,11 @@ def _not_listening(listener: Listener, error: OSError) -> str:
     return f"cannot listen on {listener.host} port {listener.port}: {why}; {remedy}"
 
 
-def _own_cluster() -> ClusterApi:
-    """Return the cluster of this pod. Raises click.UsageError if it does not run in one."""
+def _own_cluster(option: str) -> ClusterApi:
+    """Return the cluster of this pod. Raises click.UsageError, for this option, if it does not run in one."""
     if api := _cluster(NO_CLUSTER, of_pod=True):
         return api
-    raise click.UsageError("--certs-secret requires --kubeconfig or --context outside a pod")
+    raise click.UsageError(f"{option} requires --kubeconfig or --context outside a pod")
 
 
 def _watched_objects(api: ClusterApi, certificate: CertificateSource, *, has_rules: bool) -> WatchedObjects:
