@@ -275,6 +275,7 @@ WHEN_TRUSTED: Final = Message("the time at which all webhook configurations trus
 
 # `export`.
 NOT_CONVERTED: Final = Message("{rule}: not converted: {reason}")
+CONVERTED: Final = Message("{name}: {note}")
 NO_EXEMPTIONS: Final = Message("policies do not support exemptions; they also check the exempted pods")
 NO_COMPATIBILITY: Final = Message(
     "policies check neither drivers, images and nodes nor variables and privileges, "
