@@ -7,7 +7,7 @@ import re
 import ssl
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self
 
@@ -31,11 +31,13 @@ def eventually(happened: Callable[[], bool], within_s: float = PATIENCE_S) -> No
     assert not late, f"not within {within_s} s"
 
 
-def ask(port: int, path: str, body: bytes | None = None) -> tuple[int, str]:
+def ask(
+    port: int, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+) -> tuple[int, str]:
     """Return status and body of a response; (0, "") without one."""
     connection = http.client.HTTPSConnection(HOST, port, timeout=10, context=_BLIND)
     try:
-        connection.request("GET" if body is None else "POST", path, body)
+        connection.request("GET" if body is None else "POST", path, body, headers or {})
         response = connection.getresponse()
         return response.status, response.read().decode()
     except (OSError, http.client.HTTPException):

@@ -52,6 +52,8 @@ class _Entry:
 
 # Where an API server lists the versions of a group, and the kinds of a version.
 _DISCOVERY: Final = re.compile(r"/api/v1|/apis|/apis/[^/]+(?:/v[^/]+)?")
+# Media types of texts that have only one.
+_MEDIA: Final = {"/openid/v1/jwks": "application/jwk-set+json"}
 
 
 @dataclass
@@ -282,7 +284,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(200 if document else 404, document or {"kind": "Status", "code": 404})
             return
         if (text := self.server.fake.texts.get(request.path)) is not None:
-            self._send(200, text.encode())
+            media = _MEDIA.get(request.path, "")
+            self._send(200 if media in self.headers.get("Accept", "") else 406, text.encode())
             return
         if not {"watch", "limit"} & request.query.keys():
             self._answer(*self.server.fake.one(request.path))

@@ -239,9 +239,12 @@ class ClusterApi:
                 return document
         raise KubernetesError(f"GET {path}: the response is another object")
 
-    def document(self, path: str) -> dict[str, Any]:
-        """Return JSON that is no Kubernetes object, such as the kinds of a group; raises as `list` does."""
-        return _decode_object(self._send("GET", path, retries=self._retries).data)
+    def document(self, path: str, accept: str = _JSON) -> dict[str, Any]:
+        """Return JSON that is no Kubernetes object, such as the kinds of a group; raises as `list` does.
+
+        accept: its media type.
+        """
+        return _decode_object(self._send("GET", path, accept=accept, retries=self._retries).data)
 
     def text(self, path: str, query: Mapping[str, str]) -> bytes:
         """Return a response that is not JSON, such as a log; raises as `list` does."""
@@ -358,10 +361,11 @@ class ClusterApi:
         path: str,
         query: Mapping[str, str] | None = None,
         media: str = _JSON,
+        accept: str = _JSON,
         **options: Any,
     ) -> urllib3.BaseHTTPResponse:
         configuration = self.client.configuration
-        headers = {"Accept": _JSON, "Content-Type": media, "User-Agent": "gpugate"}
+        headers = {"Accept": accept, "Content-Type": media, "User-Agent": "gpugate"}
         for setting in configuration.auth_settings().values():  # refreshes rotating tokens
             headers[setting["key"]] = str(setting["value"])
         url = f"{configuration.host}{path}" + (f"?{urlencode(query)}" if query else "")

@@ -29,6 +29,8 @@ _log = logging.getLogger("gpugate.cluster")
 ISSUER_PATH: Final = "/.well-known/openid-configuration"
 # Not jwks_uri of the issuer: that may be a public address, which the pod need not reach.
 KEYS_PATH: Final = "/openid/v1/jwks"
+# Each has one media type; API servers answer 406 to a request for another.
+_MEDIA: Final = {ISSUER_PATH: "application/json", KEYS_PATH: "application/jwk-set+json"}
 # Seconds from one read to the next: how long a key that the cluster has withdrawn is trusted. A new key is
 # read when the first token with it comes.
 READ_INTERVAL: Final = 300.0
@@ -46,7 +48,7 @@ class TokenKeysSync:
             "token keys",
             self.read,
             lambda: COOLDOWN if self._failed else READ_INTERVAL,
-            lambda fault: _log.error("%s; the last keys stay in force", fault),
+            self._log_fault,
             cooldown=lambda: COOLDOWN,
         )
         tokens.on_unknown_key = self._task.trigger
@@ -80,9 +82,13 @@ class TokenKeysSync:
         if not keys:  # others were withdrawn, so they are not kept
             _log.error("no token can be verified: the cluster has no key of %s", " or ".join(ALGORITHMS))
 
+    def _log_fault(self, fault: Exception) -> None:
+        effect = "the last keys stay in force" if self._tokens.has_keys else "reviews are rejected until then"
+        _log.error("%s; %s", fault, effect)
+
     def _document(self, path: str) -> dict[str, Any]:
         try:
-            return self._api.document(path)
+            return self._api.document(path, _MEDIA[path])
         except ApiError as error:
             raise KubernetesError(f"cannot verify tokens: GET {path}: {error}") from error
         except msgspec.DecodeError as error:
