@@ -36,6 +36,7 @@ EVERYTHING = {
     "monitoring.enabled": True,
     "policies.unrequestedGpus": True,
     "reports.enabled": True,
+    "token.enabled": True,
 }
 DIGEST = f"sha256:{'0' * 64}"
 
@@ -105,9 +106,9 @@ def test_sets_of_guardrails_are_those_of_the_components(tmp_path: Path, names: l
 
 
 def test_the_chart_has_the_objects_of_all_components(tmp_path: Path) -> None:
-    """The agent, the image resolver, reports, monitoring, and the policies for unrequested GPUs."""
+    """The agent, the image resolver, reports, monitoring, tokens, and the policies for unrequested GPUs."""
     (tmp_path / "policies").mkdir()
-    components = ["components/image-resolver", "components/reports"]
+    components = ["components/image-resolver", "components/reports", "components/token"]
     main = _overlay(tmp_path, "base", "agent", "monitoring", components=components)
     policies = _overlay(tmp_path / "policies", components=["components/unrequested-gpus"])
     _assert_equal(main + policies, EVERYTHING)

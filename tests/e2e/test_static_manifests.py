@@ -144,6 +144,25 @@ def test_a_new_export_comes_into_force_without_a_restart(cluster: ControlPlane, 
     assert "too many devices" in before
 
 
+def test_a_file_that_the_api_server_cannot_read_changes_nothing(cluster: ControlPlane, folder: Path) -> None:
+    """It counts the failure."""
+    failures = 'automatic_reloads_total{apiserver_id_hash="'
+    broken = folder / "ValidatingAdmissionPolicy" / "broken.yaml"
+    broken.write_text("kind: [")
+    try:
+        eventually(
+            lambda: any(
+                failures in line and 'status="failure"' in line
+                for line in cluster.kubectl("get", "--raw", "/metrics").stdout.splitlines()
+            )
+        )
+        error = created(cluster, {KEY: "9"})[1]
+    finally:
+        broken.unlink()
+
+    assert "too many devices" in error
+
+
 def test_webhooks_in_files_call_gpugate_by_its_url(
     cluster: ControlPlane, folder: Path, server: ServeProcess
 ) -> None:

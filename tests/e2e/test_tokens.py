@@ -44,15 +44,15 @@ ACCOUNT = ("kube-system", "webhook-auth")
 
 
 class Presenting(ControlPlane):
-    """A control plane whose API server presents tokens to a webhook at an address.
+    """A control plane whose API server presents tokens to a webhook, by its host and port.
 
     page: its folder with the files of the page.
     """
 
-    def __init__(self, binaries: Path, folder: Path, address: str) -> None:
+    def __init__(self, binaries: Path, folder: Path, webhook: str) -> None:
         self.page = folder / "admission"
         self.page.mkdir(parents=True)
-        self._address = address
+        self._webhook = webhook
         for fence in fences(text_of(PAGE), PAGE):
             if fence.file:
                 (self.page / fence.file).write_text(self._here(fence.text))
@@ -88,7 +88,7 @@ class Presenting(ControlPlane):
     def _here(self, text: str) -> str:
         """Return a text of the page with this folder and address."""
         for shown in (f"{SERVICE}:443", SERVICE):
-            text = text.replace(shown, self._address)
+            text = text.replace(shown, self._webhook)
         return text.replace(FOLDER, str(self.page))
 
     def _daemon(self, name: str, port: int, health: str, flags: dict[str, Any]) -> Daemon:
