@@ -33,7 +33,7 @@ GENERATED := tests/rules/catalog/test_catalog.py tests/rules/schema/test_json_sc
 	tests/project/test_reference.py tests/project/test_chart.py
 
 .DEFAULT_GOAL := help
-.PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults e2e e2e-assets e2e-node test-lowest lock audit sbom dist archive try-dist package-chart image clean
+.PHONY: help run serve test test-all check pictures chart bench bench-quick browser fuzz faults demo e2e e2e-assets e2e-node test-lowest lock audit sbom dist archive try-dist package-chart image clean
 
 help: ## this list
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 16
@@ -59,6 +59,12 @@ run: $(VENV)/.runtime ## preview three example pods with the built-in rules, wit
 	@echo 'Yours:       $(BIN)/gpugate preview -f YOUR.yaml'
 	@echo 'The rules:   $(BIN)/gpugate rules'
 	@echo 'The webhook: $(BIN)/gpugate serve        (or: make serve; then curl -k https://localhost:8443/readyz)'
+
+# Root has real nodes if this machine can run them; the demo says so if it cannot.
+demo: $(VENV)/.dev ## show in a cluster what gpugate does with three Deployments; builds its programs first (minutes, once; needs Go)
+	@$(BIN)/python tests/e2e/assets/build.py > /dev/null
+	@test "$$(id -u)" != 0 || $(BIN)/python -m tests.e2e.assets.node > /dev/null || true
+	@$(BIN)/python -m tests.e2e.demo
 
 serve: $(VENV)/.runtime ## serve the webhook on port 8443 with a self-signed certificate
 	@$(BIN)/gpugate serve

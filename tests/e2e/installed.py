@@ -96,12 +96,16 @@ class Installed(Installation):
             eventually(self.in_force)
 
 
-def install(cluster: ControlPlane, port: int) -> Installation:
-    """Install it as the page describes, with another port, a namespace of users and a node."""
+def install(cluster: ControlPlane, port: int, nodes: Sequence[str] | None = None) -> Installation:
+    """Install it as the page describes, with another port, a namespace of users and nodes, as JSON.
+
+    nodes: default, one with GPUs and shares of them.
+    """
     text = yaml.safe_dump_all(render(MANIFESTS / "overlays/dev")).replace(":8443/", f":{port}/")
     cluster.kubectl("apply", "-f", "-", input=text)
     cluster.kubectl("create", "namespace", TEAM)
-    cluster.kubectl("create", "-f", "-", input=node("fits", CUDA, OFFERED))
+    for document in [node("fits", CUDA, OFFERED)] if nodes is None else nodes:
+        cluster.kubectl("create", "-f", "-", input=document)
     _, command = commands("install.md", "On a developer's machine")
     kubeconfig = cluster.service_account("gpugate", "gpugate")
     _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))

@@ -12,6 +12,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,8 @@ from rules.text.i18n import Text, width
 from tests.support.paths import ROOT
 
 FOLDER: Final = "docs/pictures"
+# What `make demo` prints; its end-to-end test compares it.
+DEMO: Final = "docs/demo/printed.txt"
 # What the pages show of the terminal, and the commands whose output is an image itself.
 PREVIEW: Final = "gpugate preview -f docs/compatibility/pods.yaml --nodes docs/compatibility/nodes.yaml"
 MATRIX: Final = "gpugate matrix -o svg"
@@ -78,7 +81,7 @@ _SUFFIXES: Final = {Language.EN: "", Language("zh"): ".zh"}
 
 def pictures() -> dict[str, str]:
     """Return the files of docs/pictures by their names."""
-    made = {}
+    made = {"demo.svg": _terminal("make demo", _demo(), Language.EN)}
     for language, suffix in _SUFFIXES.items():
         made[f"where{suffix}.svg"] = _diagram(language)
         made[f"preview{suffix}.svg"] = _recording(PREVIEW, language)
@@ -140,10 +143,29 @@ class _Run:
 def _recording(command: str, language: Language) -> str:
     """Return a terminal after a command."""
     typed = shlex.join(_words(command, language))
-    lines = [*_lines(f"\x1b[2m$\x1b[0m {typed}\n{_on_terminal(command, language)}")]
+    return _terminal(typed, f"\x1b[2m$\x1b[0m {typed}\n{_on_terminal(command, language)}", language)
+
+
+def _demo() -> str:
+    """Return what `make demo` printed when its test wrote it, with colours, in the width of a terminal."""
+    colours = {"#": "\x1b[36m", "$": "\x1b[1m", "certain:": "\x1b[31m", "Error": "\x1b[31m", "→": "\x1b[32m"}
+    printed = []
+    for line in (ROOT / DEMO).read_text("utf-8").splitlines():
+        start = next((colour for sign, colour in colours.items() if line.lstrip().startswith(sign)), "")
+        indent = " " * (len(line) - len(line.lstrip()) + 4)
+        wrapped = textwrap.wrap(
+            line, _COLUMNS, subsequent_indent=indent, drop_whitespace=False, break_on_hyphens=False
+        ) or [""]
+        printed += [f"{start}{part}\x1b[0m" for part in wrapped]
+    return "\n".join(printed)
+
+
+def _terminal(title: str, printed: str, language: Language) -> str:
+    """Return a terminal on which something was printed."""
+    lines = [*_lines(printed)]
     columns = max(run.at + width(run.text) for runs in lines for run in runs)
     across, down = columns * _CHARACTER + 2 * _PADDING, len(lines) * _LINE + 2 * _PADDING
-    root = _svg({"width": f"{across:g}", "height": f"{down:g}"}, typed, _TERMINAL_STYLE, language)
+    root = _svg({"width": f"{across:g}", "height": f"{down:g}"}, title, _TERMINAL_STYLE, language)
     frame = {"x": 0.5, "y": 0.5, "width": across - 1, "height": down - 1, "rx": 6}
     ET.SubElement(root, "rect", {name: f"{size:g}" for name, size in frame.items()})
     for number, runs in enumerate(lines):
