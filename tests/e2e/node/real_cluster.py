@@ -188,15 +188,20 @@ class Node:
         """Let nvmlInit return a result of nvml.h, such as 18, while a driver is installed."""
         self._write_gpus(driver, result)
 
-    def use_device_plugin(self, strategy: Strategy | None, count: int | None = None) -> None:
-        """Replace the device plugin; the kubelet offers its GPUs when this returns. None: there is none."""
+    def use_device_plugin(
+        self, strategy: Strategy | None, count: int | None = None, *, unhealthy: int = 0
+    ) -> None:
+        """Replace the device plugin; the kubelet offers its GPUs when this returns. None: there is none.
+
+        unhealthy: how many GPUs, the first ones, it reports as unhealthy.
+        """
         self._stop("gpu-plugin")
         count = self.spec.count if count is None else count
         if strategy is not None:
             # A kubelet that still has the one before would hand its GPUs out as that one does.
             eventually(lambda: self._allocatable() == 0)
-            self._start("gpu-plugin", "gpu-plugin", "device", GPU, str(count), strategy)
-            eventually(lambda: self._allocatable() == count)
+            self._start("gpu-plugin", "gpu-plugin", "device", GPU, str(count), strategy, str(unhealthy))
+            eventually(lambda: self._allocatable() == count - unhealthy)
 
     @contextmanager
     def dra_driver(self, attributes: Mapping[str, Any]) -> Iterator[None]:

@@ -20,6 +20,7 @@ from webhook.cli.why.failures import MAX_LINES, Cause, Source, Statement, causes
 # A line that each row of failures.yaml matches, in the words of its program.
 SAMPLES: Final = {
     "unsatisfied-condition": "requirement error: unsatisfied condition: cuda>=12.8, please update",
+    "requirement-not-read": "requirements not met: unsatisfied condition: cuda>=99.0 (cuda=)",
     "no-nvidia-runtime": 'failed to get sandbox runtime: no runtime for "nvidia" is configured',
     "cdi-device-missing": "failed to create containerd container: CDI device injection failed: "
     "unresolvable CDI devices nvidia.com/gpu=GPU-4cf8db2d-06c0-7d70-1a51-e59b25b2c16c",

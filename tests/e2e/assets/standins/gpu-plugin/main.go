@@ -1,7 +1,7 @@
 // Stand-in for NVIDIA's device plugin and DRA driver: it offers equal GPUs to the kubelet, and says how a container
-// gets them as those do. GPUs are GPU-00000000-0000-0000-0000-<index>, as of nvml.c; health, sharing and MIG have no part.
+// gets them as those do. GPUs are GPU-00000000-0000-0000-0000-<index>, as of nvml.c; sharing and MIG have no part.
 //
-//	gpu-plugin device RESOURCE COUNT STRATEGY    envvar, volume-mounts, cdi-annotations or cdi-cri
+//	gpu-plugin device RESOURCE COUNT STRATEGY [UNHEALTHY]    envvar, volume-mounts, cdi-annotations or cdi-cri; the first UNHEALTHY GPUs are
 //	gpu-plugin dra NODE COUNT DEVICE             its "attributes" and "capacity", as JSON
 package main
 
@@ -36,8 +36,9 @@ func uuid(index int) string { return fmt.Sprintf("GPU-00000000-0000-0000-0000-%0
 
 type devicePlugin struct {
 	deviceplugin.UnimplementedDevicePluginServer
-	count    int
-	strategy string
+	count     int
+	unhealthy int
+	strategy  string
 }
 
 func (p *devicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Empty) (*deviceplugin.DevicePluginOptions, error) {
@@ -47,7 +48,11 @@ func (p *devicePlugin) GetDevicePluginOptions(context.Context, *deviceplugin.Emp
 func (p *devicePlugin) ListAndWatch(_ *deviceplugin.Empty, stream grpc.ServerStreamingServer[deviceplugin.ListAndWatchResponse]) error {
 	var offered deviceplugin.ListAndWatchResponse
 	for i := range p.count {
-		offered.Devices = append(offered.Devices, &deviceplugin.Device{ID: uuid(i), Health: deviceplugin.Healthy})
+		health := deviceplugin.Healthy
+		if i < p.unhealthy {
+			health = deviceplugin.Unhealthy
+		}
+		offered.Devices = append(offered.Devices, &deviceplugin.Device{ID: uuid(i), Health: health})
 	}
 	if err := stream.Send(&offered); err != nil {
 		return err
@@ -87,6 +92,10 @@ func (p *devicePlugin) Allocate(_ context.Context, asked *deviceplugin.AllocateR
 }
 
 func serveDevicePlugin(resource string, count int, strategy string) error {
+	unhealthy := 0
+	if len(os.Args) > 5 {
+		unhealthy, _ = strconv.Atoi(os.Args[5])
+	}
 	name := strings.ReplaceAll(resource, "/", "-") + ".sock"
 	path := filepath.Join(deviceplugin.DevicePluginPath, name)
 	if err := os.Remove(path); err != nil && !os.IsNotExist(err) {
@@ -97,7 +106,7 @@ func serveDevicePlugin(resource string, count int, strategy string) error {
 		return err
 	}
 	server := grpc.NewServer()
-	deviceplugin.RegisterDevicePluginServer(server, &devicePlugin{count: count, strategy: strategy})
+	deviceplugin.RegisterDevicePluginServer(server, &devicePlugin{count: count, unhealthy: unhealthy, strategy: strategy})
 	kubelet, err := grpc.NewClient("unix://"+deviceplugin.KubeletSocket, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		return err
