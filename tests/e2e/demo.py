@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from tests.e2e.assets import node as node_assets
 from tests.e2e.cluster import ControlPlane, assets, missing
 from tests.e2e.daemon import reserve_port
 from tests.e2e.installed import TEAM, install, running
@@ -123,8 +122,7 @@ def _nodes(folder: Path, *, real: bool) -> Iterator[tuple[ControlPlane, list[str
 
 def _prepare(real: RealCluster, folder: Path) -> None:
     """Label the nodes, as the node agent does, and give them the image of the pods."""
-    busybox = node_assets.debian() / "bin/busybox"
-    real.import_image(write_image(folder / "image.tar", _IMAGE, busybox))
+    real.import_image(write_image(folder / "image.tar", _IMAGE))
     for name, each in real.nodes.items():
         label = (sys.executable, "-m", "webhook", "node", "label", "--node-name", name)
         each.run(*label, "--kubeconfig", str(real.control.kubeconfig))

@@ -70,7 +70,7 @@ def missing() -> list[str]:
         toolkit() / "nvidia-ctk",
         debian() / "bin/busybox",
         standins() / "gpu-plugin",
-        standins() / "libnvidia-ml.so.1",
+        standins() / "cuda-program",
     )
     return [path.name for path in needed if not path.is_file()]
 
@@ -106,27 +106,27 @@ def unpack_debian() -> None:
 
 
 def build_standins(go: str) -> None:
-    """Build the device plugin and the NVML of the tests; the latter has every function of nvml.h."""
-    folder = standins()
-    build.build_missing(folder / "gpu-plugin", "./standins/gpu-plugin", go, build.MODULE)
+    """Build the plugin, NVML with every function of nvml.h, libcuda and a program that is linked to it."""
+    build.build_missing(standins() / "gpu-plugin", "./standins/gpu-plugin", go, build.MODULE)
     asked = [go, "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"]
     found = subprocess.run(asked, cwd=_TOOLKIT_MODULE, stdout=subprocess.PIPE, text=True, check=True)
     header = Path(found.stdout.strip(), "gen/nvml/nvml.h").read_text("utf-8")
     names = sorted(set(re.findall(r"nvmlReturn_t DECLDIR (\w+)\(", header)))
-    with tempfile.TemporaryDirectory() as temporary:
-        rest = Path(temporary, "rest.c")
-        rest.write_text(
-            "int gpugate_not_supported(void) { return 3; }\n"
-            + "".join(
-                f'int {name}(void) __attribute__((weak, alias("gpugate_not_supported")));\n' for name in names
-            )
-        )
-        library = folder / "libnvidia-ml.so.1"
-        sources = [_STANDINS / "nvml.c", rest]
-        subprocess.run(
-            ["gcc", "-shared", "-fPIC", "-O1", "-Wl,-soname,libnvidia-ml.so.1", "-o", library, *sources],
-            check=True,
-        )
+    attributes = '__attribute__((weak, alias("gpugate_not_supported")))'
+    rest = [
+        "int gpugate_not_supported(void) { return 3; }",
+        *(f"int {name}(void) {attributes};" for name in names),
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        sources = {"rest.c": "\n".join(rest), "cuda.c": "", "program.c": "int main(void) { return 0; }"}
+        for name, text in sources.items():
+            Path(folder, name).write_text(f"{text}\n", "utf-8")
+        for command in (
+            f"-shared -Wl,-soname,libnvidia-ml.so.1 -o libnvidia-ml.so.1 {_STANDINS}/nvml.c {folder}/rest.c",
+            f"-shared -Wl,-soname,libcuda.so.1 -o libcuda.so.1 {folder}/cuda.c",
+            f"-o cuda-program {folder}/program.c -Wl,--no-as-needed libcuda.so.1",
+        ):
+            subprocess.run(["gcc", "-fPIC", *command.split()], cwd=standins(), check=True)
 
 
 def main() -> int:

@@ -43,21 +43,21 @@ def pod(
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": name, "namespace": "default"},
+        "metadata": {"name": name},
         "spec": spec,
     }
 
 
 @contextmanager
-def created(real: RealCluster, *pods: dict[str, Any]) -> Iterator[list[Outcome]]:
+def created(real: RealCluster, *pods: dict[str, Any], namespace: str = "default") -> Iterator[list[Outcome]]:
     """Create pods; yield what became of them, in the same order. They are gone after the block."""
     items = {"apiVersion": "v1", "kind": "List", "items": list(pods)}
     names = [each["metadata"]["name"] for each in pods]
-    real.kubectl("create", "-f", "-", input=json.dumps(items))
+    real.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(items))
     found: dict[str, Outcome] = {}
 
     def all_decided() -> bool:
-        shown = json.loads(real.kubectl("get", "pods", "-o", "json").stdout)["items"]
+        shown = json.loads(real.kubectl("get", "pods", "-n", namespace, "-o", "json").stdout)["items"]
         for each in shown:
             if outcome := outcome_of(each):
                 found[each["metadata"]["name"]] = outcome
@@ -67,7 +67,7 @@ def created(real: RealCluster, *pods: dict[str, Any]) -> Iterator[list[Outcome]]
         eventually(all_decided)
         yield [found[name] for name in names]
     finally:
-        real.kubectl("delete", "pods", *names, "--ignore-not-found")
+        real.kubectl("delete", "pods", "-n", namespace, *names, "--ignore-not-found")
 
 
 def outcome_of(found: Mapping[str, Any]) -> Outcome | None:
@@ -90,7 +90,7 @@ def outcome_of(found: Mapping[str, Any]) -> Outcome | None:
     return None
 
 
-def gpus_in(real: RealCluster, name: str) -> list[int]:
+def gpus_in(real: RealCluster, name: str, namespace: str = "default") -> list[int]:
     """Return which GPUs a running pod has, by their device files."""
-    listed = real.kubectl("exec", name, "--", "ls", "/dev").stdout
+    listed = real.kubectl("exec", "-n", namespace, name, "--", "ls", "/dev").stdout
     return sorted(int(number) for number in re.findall(r"^nvidia(\d+)$", listed, re.MULTILINE))

@@ -22,7 +22,7 @@ import re
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +31,7 @@ from typing import Any, Final, Literal
 from tests.e2e.assets import build
 from tests.e2e.assets import node as assets
 from tests.e2e.cluster import KUBERNETES_SERVICE, ControlPlane, missing
+from tests.e2e.daemon import READY_S
 from tests.e2e.node.images import write_image
 from tests.e2e.serve_process import eventually
 
@@ -162,6 +163,26 @@ class Node:
         assert not check or not done.returncode, f"{command}: {done.stdout}{done.stderr}"
         return done
 
+    def start(self, name: str, *command: str) -> None:
+        """Start a program in the node's namespaces; it ends with the node. Its log is NAME.log."""
+        with (self.logs / f"{name}.log").open("ab") as log:
+            self._programs[name] = subprocess.Popen(
+                # It ends with `nsenter`, its parent here.
+                self._inside("setpriv", "--pdeathsig=TERM", *command),
+                env=self._environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
+
+    def stop(self, name: str) -> None:
+        """End a program by SIGTERM, if it runs."""
+        program = self._programs.pop(name, None)
+        if program is not None:
+            program.send_signal(signal.SIGTERM)
+            program.wait()
+
     def import_image(self, archive: Path) -> None:
         """Import images of an archive, OCI or of `docker save`; pods need imagePullPolicy Never."""
         self.run(
@@ -178,7 +199,7 @@ class Node:
             libraries.mkdir(parents=True)
             for name in ("libnvidia-ml.so", "libcuda.so"):
                 library = libraries / f"{name}.{driver.version}"
-                shutil.copyfile(assets.standins() / "libnvidia-ml.so.1", library)
+                shutil.copyfile(assets.standins() / f"{name}.1", library)
                 (libraries / f"{name}.1").symlink_to(library.name)
             self._write_gpus(driver)
         if self._pid:
@@ -195,24 +216,39 @@ class Node:
 
         unhealthy: how many GPUs, the first ones, it reports as unhealthy.
         """
-        self._stop("gpu-plugin")
+        self.stop("gpu-plugin")
         count = self.spec.count if count is None else count
         if strategy is not None:
             # A kubelet that still has the one before would hand its GPUs out as that one does.
             eventually(lambda: self._allocatable() == 0)
-            self._start("gpu-plugin", "gpu-plugin", "device", GPU, str(count), strategy, str(unhealthy))
+            self.start("gpu-plugin", "gpu-plugin", "device", GPU, str(count), strategy, str(unhealthy))
             eventually(lambda: self._allocatable() == count - unhealthy)
 
     @contextmanager
-    def dra_driver(self, attributes: Mapping[str, Any]) -> Iterator[None]:
-        """Run the DRA driver while the block runs, whose devices have these attributes."""
-        self._start(
-            "dra-plugin", "gpu-plugin", "dra", self.name, str(self.spec.count), json.dumps(attributes)
-        )
+    def dra_driver(self) -> Iterator[None]:
+        """Let a DRA driver offer the GPUs of the node while the block runs, instead of the device plugin."""
+        self.use_device_plugin(None)
+        model, driver = self.spec.model, self.spec.driver
+        major, minor = divmod(model.capability, 10)
+        device = {
+            "attributes": {
+                "type": {"string": "gpu"},
+                "productName": {"string": model.name},
+                "cudaComputeCapability": {"version": f"{major}.{minor}.0"},
+                "driverVersion": {"version": driver.version},
+                "cudaDriverVersion": {"version": f"{driver.cuda // 1000}.{driver.cuda % 1000 // 10}.0"},
+            },
+            "capacity": {"memory": {"value": f"{model.mib}Mi"}},
+        }
+        self.start("dra-driver", "gpu-plugin", "dra", self.name, str(self.spec.count), json.dumps(device))
+        slices = ("resourceslices", f"--field-selector=spec.nodeName={self.name}")
+        eventually(lambda: bool(self._control.kubectl("get", *slices, "-o", "name").stdout))
         try:
             yield
         finally:
-            self._stop("dra-plugin")
+            self.stop("dra-driver")
+            self._control.kubectl("delete", *slices)
+            self.use_device_plugin(self.spec.strategy)
 
     def _allocatable(self) -> int:
         path = f"jsonpath={{.status.allocatable.{GPU.replace('.', chr(92) + '.')}}}"
@@ -280,12 +316,12 @@ class Node:
 
     def _start_programs(self) -> None:
         self._write_cdi()
-        self._start("containerd", "containerd", "--config", str(self._folder / "containerd.toml"))
-        eventually(lambda: not self.run("ctr", "version", check=False).returncode)
+        self.start("containerd", "containerd", "--config", str(self._folder / "containerd.toml"))
+        eventually(lambda: not self.run("ctr", "version", check=False).returncode, READY_S)
         for name in (PAUSE, BOX):
             archive = self._folder / f"{name.partition('/')[2].partition(':')[0]}.tar"
-            self.import_image(write_image(archive, name, assets.debian() / "bin/busybox"))
-        self._start(
+            self.import_image(write_image(archive, name))
+        self.start(
             "kubelet",
             "kubelet",
             f"--config={self.kubelet_configuration}",
@@ -297,27 +333,9 @@ class Node:
     def await_gpus(self) -> None:
         """Return once the node is Ready and offers its GPUs."""
         ready = ("wait", "--for=condition=Ready", f"node/{self.name}", "--timeout=1s")
-        eventually(lambda: not self._control.kubectl(*ready, check=False).returncode)
+        eventually(lambda: not self._control.kubectl(*ready, check=False).returncode, READY_S)
         if self.spec.strategy is not None:
             self.use_device_plugin(self.spec.strategy)
-
-    def _start(self, name: str, *command: str) -> None:
-        """Start a program that ends with `nsenter`, its parent, or with the node."""
-        with (self.logs / f"{name}.log").open("ab") as log:
-            self._programs[name] = subprocess.Popen(
-                self._inside("setpriv", "--pdeathsig=TERM", *command),
-                env=self._environment(),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
-
-    def _stop(self, name: str) -> None:
-        program = self._programs.pop(name, None)
-        if program is not None:
-            program.send_signal(signal.SIGTERM)
-            program.wait()
 
     def _inside(self, *command: str) -> list[str]:
         return ["nsenter", f"--target={self._pid}", "-m", "-n", "-p", "-i", "-u", "-C", *command]
@@ -444,6 +462,7 @@ def _kubelet(address: str) -> dict[str, Any]:
         "imageGCHighThresholdPercent": 100,
         "evictionHard": {"memory.available": "100Mi"},
         "syncFrequency": "5s",
+        "nodeStatusUpdateFrequency": "1s",
     }
 
 

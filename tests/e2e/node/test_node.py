@@ -28,6 +28,8 @@ with cluster(Path(sys.argv[1]), NODES[1:]):
 """
 
 
+# With the start of the cluster.
+@pytest.mark.timeout(300)
 def test_a_pod_with_a_gpu_runs_on_a_real_node(real: RealCluster) -> None:
     """It has as many devices as it requests, and the library of its node's driver."""
     pods = [pod(f"on-{name}", 1, nodeName=name) for name in ("gpu-1", "gpu-2")]
@@ -46,7 +48,7 @@ def test_a_pod_with_a_gpu_runs_on_a_real_node(real: RealCluster) -> None:
 
 def test_pods_of_both_nodes_reach_each_other(real: RealCluster) -> None:
     """Through the bridges of their nodes."""
-    server = pod("serves", command=["busybox", "httpd", "-f", "-h", "/etc"], nodeName="gpu-2")
+    server = pod("serves", command=["httpd", "-f", "-h", "/etc"], nodeName="gpu-2")
     with created(real, server, pod("asks", nodeName="gpu-1")):
         address = real.kubectl("get", "pod", "serves", "-o", "jsonpath={.status.podIP}").stdout
         ask = ("exec", "asks", "--", "wget", "-q", "-O", "-", f"http://{address}/hostname")
@@ -65,6 +67,7 @@ def test_a_pod_reaches_the_api_server(real: RealCluster) -> None:
     assert "system:serviceaccount:default:default" in answer.stdout, answer.stderr
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("end", ["fails by an interrupt", "is killed"])
 def test_nothing_is_left_of_a_node_whose_test(end: str, tmp_path: Path) -> None:
     """No process, no cgroup, no mount, no data; and the kernel has the settings that it had."""

@@ -15,7 +15,6 @@ from typing import Any, Final
 import pytest
 
 from rules.cuda.tables import read_table
-from tests.e2e.assets import node as assets
 from tests.e2e.node.images import write_image
 from tests.e2e.node.pods import pod
 from tests.e2e.node.real_cluster import DRIVER_535, DRIVER_570, RealCluster
@@ -331,7 +330,7 @@ Results = Mapping[str, Mapping[str, Any]]
 def results(real: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Results:
     """Return what `why` says of each case, by its pod: once it names the row, else after a while."""
     archive = tmp_path_factory.mktemp("image") / "other-cpu.tar"
-    real.import_image(write_image(archive, OTHER_CPU, assets.debian() / "bin/busybox", {"/app": ARM_PROGRAM}))
+    real.import_image(write_image(archive, OTHER_CPU, {"/app": ARM_PROGRAM}))
     absent = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "absent"}}
     real.kubectl("apply", "-f", "-", input=json.dumps(absent | {"handler": "absent"}))
     found: dict[str, Mapping[str, Any]] = {}
