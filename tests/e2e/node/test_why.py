@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
@@ -24,6 +25,7 @@ from tests.support.paths import ROOT
 
 ROWS: Final = {row["name"]: row for row in read_table("failures")}
 PAGES: Final = {"en": ROOT / "docs/why-failures.md", "zh": ROOT / "docs/zh/why-failures.md"}
+DEVELOPER: Final = "developer"
 OTHER_CPU: Final = "localhost/other-cpu:1"
 # An ELF header for 64-bit Arm, and nothing else: https://refspecs.linuxfoundation.org/elf/gabi4+/ch4.eheader.html
 ARM_PROGRAM: Final = b"\x7fELF\x02\x01\x01" + bytes(9) + b"\x02\x00\xb7\x00\x01\x00\x00\x00" + bytes(104)
@@ -333,6 +335,9 @@ def results(real: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Resu
     real.import_image(write_image(archive, OTHER_CPU, {"/app": ARM_PROGRAM}))
     absent = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "absent"}}
     real.kubectl("apply", "-f", "-", input=json.dumps(absent | {"handler": "absent"}))
+    real.kubectl("create", "serviceaccount", DEVELOPER)
+    subject = f"--serviceaccount=default:{DEVELOPER}"
+    real.kubectl("create", "rolebinding", DEVELOPER, "--clusterrole=view", subject)
     found: dict[str, Mapping[str, Any]] = {}
     for state, cases in PHASES:
         with state(real), _pods(real, cases):
@@ -355,8 +360,9 @@ def _pods(real: RealCluster, cases: Sequence[Case]) -> Iterator[None]:
         real.kubectl("delete", "pods", "--ignore-not-found", *(case.name for case in cases))
 
 
-def _why(real: RealCluster, name: str, *words: str) -> Mapping[str, Any]:
-    done = gpugate("why", "--kubeconfig", str(real.control.kubeconfig), name, "-o", "json", *words)
+def _why(real: RealCluster, name: str, *words: str, kubeconfig: Path | None = None) -> Mapping[str, Any]:
+    config = str(kubeconfig or real.control.kubeconfig)
+    done = gpugate("why", "--kubeconfig", config, name, "-o", "json", *words)
     found: Mapping[str, Any] = json.loads(done.stdout)
     return found
 
@@ -373,7 +379,12 @@ def _result(real: RealCluster, case: Case) -> Mapping[str, Any]:
     except AssertionError:
         return said[-1]
     (in_chinese, *_) = _why(real, case.name, "--lang", "zh")["causes"]
-    return {**said[-1], "zh": in_chinese["cause"]}
+    developer = real.control.service_account("default", DEVELOPER)
+    return {
+        **said[-1],
+        "zh": in_chinese["cause"],
+        "developer": _why(real, case.name, kubeconfig=developer),
+    }
 
 
 @pytest.mark.timeout(600)
@@ -384,6 +395,17 @@ def test_the_cause_of_a_real_failure_is_named(case: Case, results: Results) -> N
     causes = [(cause["name"], cause["certainty"]) for cause in result["causes"]]
 
     assert (case.row, "certain" if case.certain else "likely") == next(iter(causes), None), result
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
+def test_a_developer_who_may_only_view_the_namespace_is_told_the_same(case: Case, results: Results) -> None:
+    """And that rules and nodes could not be read."""
+    told = results[case.name]["developer"]
+    causes = [(cause["name"], cause["certainty"]) for cause in told["causes"]]
+
+    assert (case.row, "certain" if case.certain else "likely") == next(iter(causes), None), told
+    assert 2 == sum("cannot list" in note for note in told["notes"]), told["notes"]
 
 
 def test_each_known_failure_is_produced_here_or_said_not_to_be() -> None:
