@@ -54,8 +54,8 @@ _NO_CA: Final = Message(
 class StaticManifests:
     """Objects for the folder of the API server.
 
-    objects: by plugin. omitted, notes: kind and name of an object, and why it is not in the files, or what
-    is different there.
+    objects: by plugin. omitted, notes: kind and name of an object, or the kinds of many, and why they are
+    not in the files, or what is different there.
     """
 
     objects: dict[str, list[dict[str, Any]]] = field(
@@ -100,14 +100,14 @@ def static_manifests(
     webhook_url: address of the webhook instead of its Service, without the path. webhook_ca: PEM of the CA
     that signed its certificate, instead of the caBundle.
     """
-    result, bindings = StaticManifests(), []
+    result, bindings, others = StaticManifests(), [], set[str]()
     address = {"url": webhook_url.rstrip("/"), "caBundle": b64encode(webhook_ca).decode()}
     for document in objects:
         kind, name = str(document.get("kind")), str((document.get("metadata") or {}).get("name"))
         subject = f"{kind} {name}"
         spec = document.get("spec") or {}
         if kind not in _PLUGIN_OF or document.get("apiVersion") != _VERSION:
-            result.omitted.append((subject, _OTHER_KIND))
+            others.add(kind)
         elif spec.get("paramKind") or spec.get("paramRef"):
             result.omitted.append((subject, _PARAMETERS))
         elif kind.endswith("Binding"):
@@ -126,6 +126,8 @@ def static_manifests(
             objects_of_plugin.append(binding)
         else:
             result.omitted.append((subject, _NO_POLICY))
+    if others:  # in one line: most manifests have many
+        result.omitted.append((", ".join(sorted(others)), _OTHER_KIND))
     return result
 
 

@@ -149,18 +149,14 @@ def test_what_the_api_server_does_not_accept_in_files_is_left_out_and_listed() -
             "it has parameters, which are objects of the cluster",
         ),
         (
-            "ConfigMap rule",
-            "only policies, bindings and webhook configurations of admissionregistration.k8s.io/v1",
-        ),
-        (
-            "ValidatingAdmissionPolicy old",
-            "only policies, bindings and webhook configurations of admissionregistration.k8s.io/v1",
-        ),
-        (
             "MutatingWebhookConfiguration gpugate",
             "webhook mutate.gpugate.dev has a Service, and files may only have URLs; use --webhook-url",
         ),
         ("ValidatingAdmissionPolicyBinding without-policy", "its policy is not in these files"),
+        (
+            "ConfigMap, ValidatingAdmissionPolicy",
+            "only policies, bindings and webhook configurations of admissionregistration.k8s.io/v1",
+        ),
     ] == [(name, reason.in_language(Language.EN)) for name, reason in result.omitted]
 
 
