@@ -6,6 +6,7 @@ install.
 """
 # ruff: noqa: T201 - a build prints its steps
 
+import os
 import re
 import subprocess
 import sys
@@ -75,6 +76,28 @@ def missing() -> list[str]:
     return [path.name for path in needed if not path.is_file()]
 
 
+def unfit() -> str:
+    """Return why this machine can run no node, whatever is built; empty if it can."""
+    if os.geteuid():
+        return "needs root"
+    if not Path("/sys/fs/cgroup/memory/cgroup.procs").exists():
+        return "needs cgroup v1"
+    namespaces = [
+        "unshare",
+        "--mount",
+        "--net",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--ipc",
+        "--uts",
+        "--cgroup",
+    ]
+    tried = [*namespaces, "mount", "-t", "tmpfs", "none", "/run"]
+    done = subprocess.run(tried, capture_output=True, text=True, check=False)
+    return f"needs namespaces: {done.stderr.strip()}" if done.returncode else ""
+
+
 def build_containerd(go: str) -> None:
     """Build containerd's programs, which say their version."""
     version = build.pinned(_CONTAINERD, _CONTAINERD_MODULE)
@@ -94,15 +117,16 @@ def build_toolkit(go: str) -> None:
 
 
 def unpack_debian() -> None:
-    """Download Debian's packages and unpack them."""
-    if (debian() / "bin/busybox").is_file():
+    """Download Debian's packages and unpack them; their folder appears whole or not at all."""
+    if debian().is_dir():
         return
-    with tempfile.TemporaryDirectory() as folder:
-        subprocess.run(
-            ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *_DEBIAN], cwd=folder, check=True
-        )
+    debian().parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=debian().parent) as folder:
+        download = ["apt-get", "-qq", "-o", "APT::Sandbox::User=root", "download", *_DEBIAN]
+        subprocess.run(download, cwd=folder, check=True)
         for package in Path(folder).glob("*.deb"):
-            subprocess.run(["dpkg-deb", "--extract", package, debian()], check=True)
+            subprocess.run(["dpkg-deb", "--extract", package, f"{folder}/root"], check=True)
+        Path(folder, "root").rename(debian())
 
 
 def build_standins(go: str) -> None:
@@ -130,7 +154,10 @@ def build_standins(go: str) -> None:
 
 
 def main() -> int:
-    """Make what is missing; exit 2 when there is no Go, as the step does that fails."""
+    """Make what is missing, if a node can run here; exit 2 without Go, else as the step does that fails."""
+    if reason := unfit():
+        print(f"nothing is built for nodes: this machine can run none, {reason}")
+        return 0
     go = build.find_go()
     if go is None:
         return 2

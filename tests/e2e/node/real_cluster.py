@@ -98,19 +98,8 @@ NODES: Final = (
 
 def reason_to_skip() -> str:
     """Return why this machine can run no node; empty if it can."""
-    if os.geteuid():
-        return "needs root"
-    if not Path("/sys/fs/cgroup/memory/cgroup.procs").exists():
-        return "needs cgroup v1"
-    tried = ["unshare", "--mount", "--net", "--pid", "--fork", "--mount-proc", "--ipc", "--uts", "--cgroup"]
-    done = subprocess.run(
-        [*tried, "mount", "-t", "tmpfs", "none", "/run"], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        return f"needs namespaces: {done.stderr.strip()}"
-    if absent := [*missing(build.folder()), *assets.missing()]:
-        return f"no {', '.join(absent)}: run `make e2e-node`"
-    return ""
+    absent = [*missing(build.folder()), *assets.missing()]
+    return assets.unfit() or (absent and f"no {', '.join(absent)}: run `make e2e-node`") or ""
 
 
 def kernel_settings() -> dict[str, str]:
