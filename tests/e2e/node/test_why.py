@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,12 +55,16 @@ NOT_HERE: Final = {
 
 @dataclass(frozen=True)
 class Case:
-    """A pod that fails. how: what is done, in words. row: of failures.yaml, that `why` names first."""
+    """A pod that fails. how: what is done, in words. row: of failures.yaml, that `why` names first.
+
+    message: in the evidence in the long run, if another one comes before it.
+    """
 
     row: str
     certain: bool
     how: str
     pod: Mapping[str, Any]
+    message: str = ""
 
     @property
     def name(self) -> str:
@@ -68,8 +72,17 @@ class Case:
         return str(self.pod["metadata"]["name"])
 
 
-def _case(row: str, how: str, name: str, gpus: int = 0, *, certain: bool = True, **options: Any) -> Case:
-    return Case(row, certain, how, pod(name, gpus, **options))
+def _case(
+    row: str,
+    how: str,
+    name: str,
+    gpus: int = 0,
+    *,
+    certain: bool = True,
+    message: str = "",
+    **options: Any,
+) -> Case:
+    return Case(row, certain, how, pod(name, gpus, **options), message)
 
 
 def _visible(devices: str, runtime: str = "nvidia", **more: str) -> dict[str, Any]:
@@ -81,7 +94,7 @@ def _container(case: Case, **fields: Any) -> Case:
     """Return a case with further fields of its container."""
     (container,) = case.pod["spec"]["containers"]
     spec = case.pod["spec"] | {"containers": [container | fields]}
-    return Case(case.row, case.certain, case.how, dict(case.pod) | {"spec": spec})
+    return replace(case, pod=dict(case.pod) | {"spec": spec})
 
 
 @contextmanager
@@ -180,6 +193,7 @@ PHASES: Final[Sequence[Phase]] = (
                     "image-pull",
                     "a registry that does not answer",
                     "no-registry",
+                    message="ImagePullBackOff",  # ErrImagePull while it is tried, also again
                     image="registry.invalid/a:1",
                 ),
                 imagePullPolicy="IfNotPresent",
@@ -330,7 +344,7 @@ Results = Mapping[str, Mapping[str, Any]]
 
 @pytest.fixture(scope="module")
 def results(real: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Results:
-    """Return what `why` says of each case, by its pod: once it names the row, else after a while."""
+    """Return what `why` says of each case, by its pod: once it names row and message, else after a while."""
     archive = tmp_path_factory.mktemp("image") / "other-cpu.tar"
     real.import_image(write_image(archive, OTHER_CPU, {"/app": ARM_PROGRAM}))
     absent = {"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": "absent"}}
@@ -372,7 +386,10 @@ def _result(real: RealCluster, case: Case) -> Mapping[str, Any]:
 
     def is_named() -> bool:
         said.append(_why(real, case.name))
-        return case.row in [cause["name"] for cause in said[-1]["causes"][:1]]
+        return any(
+            case.row == cause["name"] and (not case.message or case.message in cause["evidence"][0]["text"])
+            for cause in said[-1]["causes"][:1]
+        )
 
     try:
         eventually(is_named)
