@@ -90,12 +90,17 @@ class SharingPolicy:
         return need.version.major if need.exact else self.baseline and self.baseline.major
 
     def runtime(self, requirements: GpuRequirements, node: NodeCapabilities) -> ContainerRuntime:
-        """Return the container runtime of a container on a node: by its pod, by this rule, or by the node."""
-        if requirements.runtime_class and (mode := mode_of_class(requirements.runtime_class)):
-            return node.runtime.in_mode(mode, _IN_POD)
-        if self.runtime_mode:
-            return node.runtime.in_mode(self.runtime_mode, _IN_RULE)
-        return node.runtime
+        """Return the container runtime of a container on a node: by its pod, by this rule, or by the node.
+
+        A RuntimeClass of unknown mode leaves the mode legacy: there the device plugin does not use CDI.
+        """
+        without_class = (
+            node.runtime.in_mode(self.runtime_mode, _IN_RULE) if self.runtime_mode else node.runtime
+        )
+        of_class = mode_of_class(requirements.runtime_class)
+        if of_class is None or (of_class is RuntimeMode.UNKNOWN and without_class.mode is RuntimeMode.LEGACY):
+            return without_class
+        return node.runtime.in_mode(of_class, _IN_POD)
 
 
 def oldest_of_major(need: CudaRequirement) -> CudaVersion:

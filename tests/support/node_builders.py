@@ -25,6 +25,7 @@ CUDA = "gpugate.dev/cuda-version"
 COMPUTE = "gpugate.dev/min-compute-capability"
 COMPAT = "gpugate.dev/cuda-compat"
 MEMORY = "gpugate.dev/min-gpu-memory"
+RUNTIME_MODE = "gpugate.dev/container-runtime-mode"
 
 GPU = "nvidia.com/gpu"
 VCUDA_CORE = "tencent.com/vcuda-core"
@@ -193,8 +194,17 @@ def requiring(**env: str) -> Any:
     )
 
 
-def legacy(document: Any) -> Any:
-    """Return a pod that NVIDIA's container runtime starts in its legacy mode, which evaluates variables."""
+def legacy(*cluster: Node) -> list[Node]:
+    """Return nodes whose container runtime is in its legacy mode, which evaluates variables, by a label."""
+    return [
+        each
+        | {"metadata": each["metadata"] | {"labels": each["metadata"]["labels"] | {RUNTIME_MODE: "legacy"}}}
+        for each in cluster
+    ]
+
+
+def of_class_legacy(document: Any) -> Any:
+    """Return a pod with the RuntimeClass of the runtime whose own mode is always legacy."""
     return {**document, "spec": {**document["spec"], "runtimeClassName": "nvidia-legacy"}}
 
 

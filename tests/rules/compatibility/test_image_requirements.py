@@ -17,6 +17,7 @@ from rules.model.decision import Decision
 from rules.model.finding import Basis
 from tests.support.builders import policy, warning_texts
 from tests.support.node_builders import (
+    Node,
     compatibility_rule,
     decided,
     gpu_pod,
@@ -129,8 +130,8 @@ def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> 
         if found is None or not found.status.certain:
             continue
         env = {"NVIDIA_REQUIRE_CUDA": found.text}
-        by_tag = decided(cluster(name), legacy(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04", "./app")))
-        by_variables = decided(cluster(name), legacy(requiring(**env)))
+        by_tag = decided(legacy(*cluster(name)), gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04", "./app"))
+        by_variables = decided(legacy(*cluster(name)), requiring(**env))
         starts = satisfied(found.text, machine)
         has_code = float(machine.compute) >= NO_CODE.get(version.partition(".")[0], 0)
 
@@ -171,7 +172,7 @@ def test_a_geforce_that_an_image_with_compatibility_libraries_admits_is_unknown(
 
 def test_a_brand_that_the_image_does_not_admit_is_denied_with_that_reason() -> None:
     """CUDA 12.8 admits driver 535 on data center GPUs, not on a GeForce."""
-    decision = decided(cluster("RTX 4090/535"), legacy(gpu_pod("vllm/vllm-openai:v0.9.0")))
+    decision = decided(legacy(*cluster("RTX 4090/535")), gpu_pod("vllm/vllm-openai:v0.9.0"))
 
     assert not decision.allowed
     assert "it admits a driver with CUDA 12.2, but not for GPUs of brand geforce" in decision.denial.en
@@ -258,12 +259,14 @@ def test_a_minor_version_below_an_image_without_requirement_is_denied_by_policy(
     assert "policy: the owner of the rule can change minorVersionCompatibility" in decision.denial.en
 
 
-@pytest.mark.parametrize("in_mode", [legacy, lambda document: document])
-def test_affinity_admits_exactly_the_machines_that_start_the_image(in_mode: Callable[[Any], Any]) -> None:
+@pytest.mark.parametrize("in_mode", [legacy, lambda *cluster: [*cluster]], ids=["legacy", "unknown"])
+def test_affinity_admits_exactly_the_machines_that_start_the_image(
+    in_mode: Callable[..., list[Node]],
+) -> None:
     """By driver, brand and architecture, in the labels of the cluster; in a known mode or an unknown one."""
-    everything = cluster(*MACHINES)
+    everything = in_mode(*cluster(*MACHINES))
     for version in VERSIONS:
-        document = in_mode(gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04"))
+        document = gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")
         decision = decided(everything, document)
         alone = [each for each in everything if _certain(decided([each], document))]
 
@@ -326,7 +329,7 @@ def test_a_version_in_a_variable_of_the_pod_does_not_switch_off_the_requirement_
     document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VERSION", "value": "11.8"}]
     unknown = decided(cluster("T4/520"), document)
 
-    assert [Basis.FACT] == bases(decided(cluster("T4/520"), legacy(document)))
+    assert [Basis.FACT] == bases(decided(legacy(*cluster("T4/520")), document))
     assert unknown.allowed
     assert "NVIDIA's legacy container runtime does not start it" in warning_texts(unknown)[0]
 

@@ -80,11 +80,11 @@ def test_a_node_that_may_come_back_is_no_reason_to_deny(state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_the_driver_of_a_node_that_may_come_back_may_be_another_one(state: str) -> None:
     """Also where a variable requires it, not a CUDA version."""
-    old, away = gfd("12.2", T4), in_state("upgrading", gfd("12.2", A100), state)
-    document = legacy(requiring(NVIDIA_REQUIRE_CUDA="driver>=550"))
+    (old,), away = legacy(node("old", gfd("12.2", T4))), in_state("upgrading", gfd("12.2", A100), state)
+    document = requiring(NVIDIA_REQUIRE_CUDA="driver>=550")
 
-    assert not decided([node("old", old)], document).allowed
-    decision = decided([node("old", old), away], document)
+    assert not decided([old], document).allowed
+    decision = decided([old, away], document)
     assert (True, True) == (decision.allowed, "nodes that are not ready may be" in warning_texts(decision)[0])
 
 

@@ -20,6 +20,7 @@ from tests.support.node_builders import (
     P40,
     PYTORCH_11_7,
     RTX4090,
+    RUNTIME_MODE,
     SHARE,
     T4,
     V100,
@@ -41,6 +42,7 @@ from tests.support.node_builders import (
     matched,
     node,
     nodes,
+    of_class_legacy,
     plain,
     preferred,
     refused,
@@ -425,16 +427,16 @@ def test_if_no_node_satisfies_both_rules_the_stricter_decides_and_the_other_warn
 )
 def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, expected: list[str]) -> None:
     """A blank is OR, a comma is AND; a driver can also be too new."""
-    cluster = [
+    cluster = legacy(
         node("c114", gfd("11.4", T4)),
         node("c122", gfd("12.2", T4)),
         node("c124", gfd("12.4", T4)),
         node("c126", gfd("12.6", A100)),
         node("c130", gfd("13.0", A100)),
-    ]
+    )
     others = [each for each in cluster if each["metadata"]["name"] not in expected]
-    document = legacy(requiring(NVIDIA_REQUIRE_CUDA=expression))
-    disabled = legacy(requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1"))
+    document = requiring(NVIDIA_REQUIRE_CUDA=expression)
+    disabled = requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")
 
     assert expected == admitted_to(cluster, document)
     assert f"variable NVIDIA_REQUIRE_CUDA is `{expression}`" in decided(others, document).denial.en
@@ -482,6 +484,25 @@ def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
 
 
 @pytest.mark.parametrize(
+    ("of_node", "allowed"),
+    [({}, True), ({RUNTIME_MODE: "cdi"}, True), ({RUNTIME_MODE: "legacy"}, False)],
+    ids=["unknown", "cdi", "legacy"],
+)
+def test_a_requirement_with_runtime_class_nvidia_legacy_warns_because_with_cdi_devices_it_is_not_evaluated(
+    of_node: dict[str, str], allowed: bool
+) -> None:
+    """It is denied where the node's own mode is legacy, too: there the device plugin does not use CDI."""
+    document = of_class_legacy(requiring(NVIDIA_REQUIRE_CUDA="arch>=8.0"))
+    decision = decided([node("t4", gfd("12.4", T4) | of_node)], document)
+
+    assert allowed is decision.allowed
+    if allowed:
+        (warning,) = warning_texts(decision)
+        assert "NVIDIA's legacy container runtime does not start it" in warning
+        assert "; in CDI mode it starts" in warning
+
+
+@pytest.mark.parametrize(
     ("names", "expected"),
     [
         (["legacy", "cdi", "unknown", "new"], ["cdi", "new"]),
@@ -492,7 +513,7 @@ def test_an_alternative_that_depends_on_a_brand_is_unknown() -> None:
 )
 def test_affinity_follows_the_mode_of_each_node(names: list[str], expected: list[str]) -> None:
     """Where the variable is not evaluated it excludes no node; where it may be, only if others are better."""
-    mode = "gpugate.dev/container-runtime-mode"
+    mode = RUNTIME_MODE
     known = {
         "legacy": node("legacy", gfd("12.4", T4) | {mode: "legacy"}),
         "cdi": node("cdi", gfd("12.4", V100) | {mode: "cdi"}),

@@ -45,8 +45,8 @@ from tests.support.node_builders import (
     gpu_pod,
     image_catalog,
     inventory,
-    legacy,
     nodes,
+    of_class_legacy,
     required,
     shipped,
 )
@@ -601,7 +601,7 @@ def test_the_mode_of_the_container_runtime_that_is_assumed_is_shown_with_its_ori
         for text, name, document in (
             (compatibility_rule(name="one"), "one", gpu_pod(image)),
             (of_rule, "by-rule", gpu_pod(image)),
-            (of_rule, "by-rule", legacy(gpu_pod(image))),
+            (of_rule, "by-rule", of_class_legacy(gpu_pod(image))),
             (of_rule, "by-rule", gpu_pod("team/app:cuda12.4")),
         )
     ]
@@ -609,6 +609,6 @@ def test_the_mode_of_the_container_runtime_that_is_assumed_is_shown_with_its_ori
     assert [
         ("container runtime in an unknown mode (nodes: 3)",),
         ("container runtime in mode cdi, by containerRuntime of the rule (nodes: 3)",),
-        ("container runtime in mode legacy, by runtimeClassName of the pod (nodes: 3)",),
+        ("container runtime in mode unknown, by runtimeClassName of the pod (nodes: 3)",),
         (),
     ] == shown

@@ -20,7 +20,10 @@ LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN
         ("", None, CDI, CDI, "the node"),
         ("", LEGACY, CDI, LEGACY, "containerRuntime of the rule"),
         ("nvidia-cdi", LEGACY, LEGACY, CDI, "runtimeClassName of the pod"),
-        ("nvidia-legacy", None, CDI, LEGACY, "runtimeClassName of the pod"),
+        ("nvidia-legacy", None, CDI, UNKNOWN, "runtimeClassName of the pod"),
+        ("nvidia-legacy", CDI, LEGACY, UNKNOWN, "runtimeClassName of the pod"),
+        ("nvidia-legacy", None, LEGACY, LEGACY, "the node"),
+        ("nvidia-legacy", LEGACY, CDI, LEGACY, "containerRuntime of the rule"),
         ("nvidia", None, CDI, CDI, "the node"),
     ],
 )

@@ -12,10 +12,10 @@ LEGACY = ContainerRuntime(RuntimeMode.LEGACY, loads_compat=True, toolkit=(1, 17,
 
 @pytest.mark.parametrize(
     ("name", "mode"),
-    [("nvidia-legacy", RuntimeMode.LEGACY), ("nvidia-cdi", RuntimeMode.CDI), ("nvidia", None), ("", None)],
+    [("nvidia-legacy", RuntimeMode.UNKNOWN), ("nvidia-cdi", RuntimeMode.CDI), ("nvidia", None), ("", None)],
 )
 def test_a_runtime_class_of_the_gpu_operator_sets_the_mode(name: str, mode: RuntimeMode | None) -> None:
-    """`nvidia` is the runtime with the mode of the node."""
+    """`nvidia` is the runtime with the mode of the node; with `nvidia-legacy` the device plugin decides."""
     assert mode is mode_of_class(name)
 
 
