@@ -322,6 +322,7 @@ class ControlPlane:
             "endpoint-reconciler-type": "lease",
             "kubelet-preferred-address-types": "InternalIP",
             "disable-admission-plugins": "",
+            "enable-aggregator-routing": "true",  # without kube-proxy, it finds the pods of a Service itself
         }
 
     def _scheduler_daemon(self) -> Daemon:

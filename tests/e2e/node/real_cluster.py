@@ -44,6 +44,7 @@ PAUSE: Final = "localhost/pause:1"
 BOX: Final = "localhost/box:1"
 GPU: Final = "nvidia.com/gpu"
 _CLONE_NEWNET: Final = 0x40000000
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
 # Modes of the Container Toolkit, by RuntimeClass, which is also the name for containerd. The first three are
 # the GPU Operator's; the last one is for the mode of Tegra.
 RUNTIMES: Final = {
@@ -339,6 +340,17 @@ class RealCluster:
 
     control: ControlPlane
     nodes: dict[str, Node]
+    outer_network: int  # of the machine, as a file descriptor
+
+    @contextmanager
+    def outside(self) -> Iterator[None]:
+        """Let the calling thread be in the network of the machine while the block runs, as for a download."""
+        with Path("/proc/thread-self/ns/net").open("rb") as inner:
+            _enter(self.outer_network)
+            try:
+                yield
+            finally:
+                _enter(inner.fileno())
 
     def kubectl(
         self, *arguments: str, input: str | None = None, check: bool = True
@@ -365,7 +377,7 @@ def cluster(folder: Path, specs: Sequence[NodeSpec] = NODES) -> Iterator[RealClu
     A RuntimeClass for each of RUNTIMES; namespaces get their service account; logs stay in the folder.
     """
     with ExitStack() as stack:
-        stack.enter_context(_own_network(len(specs)))
+        outer_network = stack.enter_context(_own_network(len(specs)))
         control = ControlPlane(
             build.folder(), folder / "control-plane", scheduler=True, address=CONTROL_PLANE
         )
@@ -391,7 +403,7 @@ def cluster(folder: Path, specs: Sequence[NodeSpec] = NODES) -> Iterator[RealClu
             node.await_gpus()
         account = ("get", "serviceaccount", "default", "--ignore-not-found", "-o", "name")
         eventually(lambda: bool(control.kubectl(*account).stdout))
-        yield RealCluster(control, nodes)
+        yield RealCluster(control, nodes, outer_network)
 
 
 def environment(control: ControlPlane) -> dict[str, str]:
@@ -402,11 +414,13 @@ def environment(control: ControlPlane) -> dict[str, str]:
 
 
 @contextmanager
-def _own_network(count: int) -> Iterator[None]:
-    """Put the calling thread into a new network while the block runs, with an address for each node."""
-    library = ctypes.CDLL(None, use_errno=True)
+def _own_network(count: int) -> Iterator[int]:
+    """Put the calling thread into a new network while the block runs, with an address for each node.
+
+    Yields the network before, as a file descriptor.
+    """
     with Path("/proc/thread-self/ns/net").open("rb") as before:
-        if library.unshare(_CLONE_NEWNET):
+        if _LIBC.unshare(_CLONE_NEWNET):
             raise OSError(ctypes.get_errno(), "unshare")
         try:
             busybox = str(assets.debian() / "bin/busybox")
@@ -419,10 +433,15 @@ def _own_network(count: int) -> Iterator[None]:
                 "link set nodes up",
             ):
                 subprocess.run([busybox, "ip", *command.split()], check=True)
-            yield
+            yield before.fileno()
         finally:
-            if library.setns(before.fileno(), _CLONE_NEWNET):
-                raise OSError(ctypes.get_errno(), "setns")
+            _enter(before.fileno())
+
+
+def _enter(network: int) -> None:
+    """Move the calling thread to a network, by a file descriptor."""
+    if _LIBC.setns(network, _CLONE_NEWNET):
+        raise OSError(ctypes.get_errno(), "setns")
 
 
 def _runc() -> Path:
