@@ -18,6 +18,8 @@ AUDIT = $(RELEASE)/bin/pip-audit --disable-pip --progress-spinner off $(ADVISORI
 LOCK := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 # The Kubernetes of e2e tests, v1.31 or v1.31.4; without one, that of tests/e2e/assets/go.mod.
 KUBERNETES ?=
+# Each process has clusters of its own; its tests mostly wait.
+TWO_CLUSTERS := --numprocesses 2 --dist loadfile
 # The image's base by its digest, as a release gives it; the Dockerfile's own without.
 BASE ?=
 # The version of the image and the bill of materials, whose tools do not read Git.
@@ -113,7 +115,7 @@ fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for e
 	done
 
 e2e: $(VENV)/.dev ## end-to-end tests against a real API server; KUBERNETES=v1.31 builds and runs that one; see e2e-assets
-	$(if $(KUBERNETES),assets=$$($(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)) && KUBEBUILDER_ASSETS=$$assets )$(BIN)/pytest tests/e2e
+	$(if $(KUBERNETES),assets=$$($(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)) && KUBEBUILDER_ASSETS=$$assets )$(BIN)/pytest $(TWO_CLUSTERS) tests/e2e
 
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md
@@ -125,7 +127,7 @@ e2e-assets: $(VENV)/.dev ## build etcd, Kubernetes, programs of its packages, Ka
 # Without root, cgroup v1 or namespaces of its own, the tests say so and are skipped.
 e2e-node: $(VENV)/.dev ## end-to-end tests on real nodes: kubelet, containerd, NVIDIA's toolkit; builds them; after e2e-assets
 	$(BIN)/python -m tests.e2e.assets.node
-	$(BIN)/pytest tests/e2e/node
+	$(BIN)/pytest $(TWO_CLUSTERS) tests/e2e/node
 
 # Without the tests of rules and pages alone, which use few functions of packages.
 test-lowest: ## run the tests on the oldest dependencies that pyproject.toml allows

@@ -83,10 +83,9 @@ class Demo:
 
     def _is_placed(self) -> bool:
         """Return whether the pod runs, or, on a node that is an object, is bound."""
-        (pod,) = self._pods("train") or [{}]
-        return bool(
-            pod.get("status", {}).get("phase") == "Running" if self._real else pod["spec"].get("nodeName")
-        )
+        if self._real:
+            return any(pod["status"]["phase"] == "Running" for pod in self._pods("train"))
+        return any("nodeName" in pod["spec"] for pod in self._pods("train"))
 
     def _waits(self) -> bool:
         pods = self._pods("pretrain")
