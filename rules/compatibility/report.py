@@ -149,10 +149,10 @@ class MessageWriter:
         denied = result.level is Level.INCOMPATIBLE
         fixes = [result.remedy, *self._policy([result.setting] if denied and result.setting else [])]
         fix, reason = self._joined(filter(None, fixes)), self._in(container.name, cause)
-        if not denied:
-            return notice(rule.name, reason, fix, cause)
-        basis = Basis.POLICY if result.setting else Basis.FACT
         path = field_path(result.path or (*container.path, "image"))
+        if not denied:
+            return notice(rule.name, reason, fix, cause)._replace(path=path)
+        basis = Basis.POLICY if result.setting else Basis.FACT
         return Finding(rule.name, rule.action, path, reason, fix, cause, basis, container.path)
 
     def declared(

@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-import yaml
-
 from rules import AdmissionRequest, Decision, Snapshot, decide
 from rules.kube.pod import Pod
 from rules.model.decision import NO_NODES
 from rules.model.workload_kinds import built_in_workloads
 from rules.text.similarity import Comparisons
+from rules.text.yaml_document import SourceError
 from tests.support.builders import NO_NODES as NO_INVENTORY
 from tests.support.node_builders import shipped
 from tests.support.paths import MANIFESTS, needs_manifests
-from webhook.cli.inputs.objects import request_of
+from webhook.cli.inputs.objects import objects_in, request_of
 
 pytestmark = needs_manifests
 
@@ -39,8 +38,10 @@ def documents() -> Iterator[Found]:
     """Yield all documents, decided by the built-in rules without nodes."""
     workloads = built_in_workloads()
     for path in sorted(MANIFESTS.rglob("*.yaml")):
-        for document in yaml.load_all(path.read_text("utf-8"), yaml.CSafeLoader):
-            request, _ = request_of(path.name, document, "default")
+        for entry in objects_in(str(path)):
+            assert not isinstance(entry, SourceError)
+            request, _ = request_of(*entry, "default")
+            document = request.object or {}
             pods = workloads.pods_of(request.group, request.kind, document)
             known = any(Pod(document, raw, at, others).containers for at, (raw, others) in pods.items())
             yield Found(path.name, request, known, decide(Snapshot(shipped(), NO_INVENTORY), request, 0))

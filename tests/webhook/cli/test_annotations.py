@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -73,13 +74,55 @@ def test_sarif_of_preview_has_a_result_for_each_denial_and_what_was_not_checked(
     ]
 
 
+_LINES = """
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: a, namespace: ml}
+spec:
+  template:
+    spec:
+      containers:
+        - name: main
+          image: nvidia/cuda:12.4.1-base-ubuntu22.04
+          resources:
+            limits:
+              nvidia.com/gpu: 1.5
+          securityContext:
+            privileged: true
+          env:
+            - name: NVIDIA_VISIBLE_DEVICES
+              value: all
+"""
+
+
+@pytest.mark.parametrize("command", ["preview", "audit"])
+def test_each_finding_is_at_the_line_of_its_field(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same rule in both commands and formats, warnings as well as denials."""
+    (tmp_path / "pods.yaml").write_text(_LINES.lstrip(), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    expected = {(12, "cf-crl-pgpu-gpu"), (14, "compatibility-pgpu"), (16, "compatibility-pgpu")}
+    sarif = {
+        (each["locations"][0]["physicalLocation"]["region"]["startLine"], each["ruleId"])
+        for each in _results(gpugate(command, "-f", "pods.yaml", "-o", "sarif").stdout)
+    }
+    github = gpugate(command, "-f", "pods.yaml", "-o", "github").stdout
+    marked = re.findall(
+        r"^::(?:error|warning) file=pods.yaml,line=(\d+),col=\d+,title=([^:]+)::", github, re.MULTILINE
+    )
+
+    assert expected == {found for found in sarif if found[1] != "not-checked"}
+    assert expected == {(int(line), rule) for line, rule in marked}
+
+
 @pytest.mark.usefixtures("files")
-def test_github_marks_the_object_in_the_diff() -> None:
+def test_github_marks_the_field_in_the_diff() -> None:
     """A command for each finding."""
     first, second = _preview("github").stdout.splitlines()
 
-    assert first.startswith("::error file=pods.yaml,line=1,col=1,title=")
-    assert second.startswith("::notice file=pods.yaml,line=3,col=1,title=not-checked::Pod ")
+    assert first.startswith("::error file=pods.yaml,line=1,col=")
+    assert second.startswith("::notice file=pods.yaml,line=3,col=")
 
 
 @pytest.mark.usefixtures("files")

@@ -81,10 +81,10 @@ def test_junit_has_a_suite_for_the_file() -> None:
     assert ["Pod ml/bad", "Pod web/good"] == [case.get("name") for case in suite]
 
 
-def test_github_marks_the_line_of_the_pod() -> None:
+def test_github_marks_the_field_of_the_pod() -> None:
     """As `preview` does."""
     assert _audit("github").stdout.startswith(
-        "::error file=pods.yaml,line=1,col=1,title=cf-crl-device::Pod ml/bad"
+        "::error file=pods.yaml,line=1,col=210,title=cf-crl-device::Pod ml/bad"
     )
 
 

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from click.testing import Result
 
+from rules.text.yaml_document import SourceError
 from tests.support.builders import pod as pod_of
 from tests.support.command import gpugate
 from tests.support.dra_clusters import T4_NAME, bare_node, claim_template, device_class, gpus_of
@@ -467,7 +468,8 @@ def _differences(server: Server, folder: Path) -> list[str]:
     previewed = _objects(result)
     # What has a misspelt field is not previewed; kubectl rejects it, too.
     misspelt = {line.split()[1][:-1] for line in result.stderr.splitlines() if "unknown field" in line}
-    documents = [pair for pair in objects_in(str(folder)) if pair[0] not in misspelt]
+    entries = [entry for entry in objects_in(str(folder)) if not isinstance(entry, SourceError)]
+    documents = [(str(source), value) for source, value in entries if str(source) not in misspelt]
     differing = []
     with client(server.port) as connection:
         for found, (source, document) in zip(previewed, documents, strict=True):

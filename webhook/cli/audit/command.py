@@ -367,7 +367,7 @@ def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[st
     return Target(
         title=f"{key.kind} {key.namespace}/{key.name}",
         place=place_of(evaluated.object.source),
-        findings=(*findings, *not_checked(evaluated.decision, evaluated.language)),
+        findings=(*findings, *not_checked(evaluated.decision, evaluated.language, evaluated.object.source)),
         passed=() if findings else tuple(rule for rule in evaluated.decision.rules if rule not in skipped),
         owner=owner,
         reference=reference | ({"uid": str(uid)} if uid else {}),

@@ -10,7 +10,7 @@ from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.model.finding import Basis
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import EFFECTS, RenderedFinding
+from webhook.cli.report.model import EFFECTS, RenderedFinding, rendered_findings
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,8 +23,7 @@ class EvaluatedObject:
 
     def findings(self) -> list[RenderedFinding]:
         """Return each violation and each notice."""
-        findings = (*self.decision.violations, *self.decision.notices)
-        return [RenderedFinding.of(finding, self.language) for finding in findings]
+        return [*rendered_findings(self.decision, self.language, self.object.source)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,9 +82,7 @@ def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject
             not all(isinstance(document.get(name), dict) for name in ("metadata", "spec"))
             and workload_object.is_pod
         ):
-            session.add_error(
-                f"{workload_object.source}: invalid pod: metadata or spec is missing".removeprefix(": ")
-            )
+            session.add_error(f"{workload_object.place}: invalid pod: metadata or spec is missing")
             continue
         request = AdmissionRequest(
             "CREATE",
@@ -98,11 +95,7 @@ def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject
         try:
             yield EvaluatedObject(workload_object, session.decide(request), session.policy.language)
         except ObjectError as error:
-            place = (
-                workload_object.source
-                or f"{workload_object.kind} {workload_object.key.namespace}/{workload_object.key.name}"
-            )
-            session.add_error(f"{place}: {error}")
+            session.add_error(f"{workload_object.place}: {error}")
 
 
 def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:

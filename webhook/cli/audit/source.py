@@ -8,7 +8,7 @@ from typing import Any
 
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.workloads import Workload, workload_objects, workloads_in
-from webhook.cli.inputs.objects import InputError, objects_in
+from webhook.cli.inputs.objects import InputError, ObjectSource, objects_in
 from webhook.cli.inputs.session import Session
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import IGNORED_NAMESPACES, NOT_READ
@@ -31,7 +31,7 @@ def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
     for why in listed.unread:
         session.add_note(NOT_READ.having(why=why).in_language(language))
     ignored = set(cluster.query(lambda api: api.ignored_namespaces()))
-    workloads = workloads_in(workload_objects((("", document) for document in listed.objects), kinds))
+    workloads = workloads_in(workload_objects(((None, document) for document in listed.objects), kinds))
     left_out = [
         workload
         for workload in workloads
@@ -46,11 +46,13 @@ def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
 
 def _in_files(filenames: Iterable[str], session: Session) -> list[Workload]:
     """Return the workloads in files; print errors in them, and use claims and quotas as existing."""
-    documents: list[tuple[str, dict[str, Any]]] = []
-    for source, value in chain.from_iterable(map(objects_in, filenames)):
-        if isinstance(value, SourceError):
-            session.add_error(str(value))
-        elif not isinstance(value, dict) or not isinstance(value.get("kind"), str):
+    documents: list[tuple[ObjectSource, dict[str, Any]]] = []
+    for entry in chain.from_iterable(map(objects_in, filenames)):
+        if isinstance(entry, SourceError):
+            session.add_error(str(entry))
+            continue
+        source, value = entry
+        if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
             session.add_error(
                 str(InputError(f"{source}: expected a Kubernetes object with apiVersion and kind"))
             )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from rules import Workloads
+from webhook.cli.inputs.objects import ObjectSource
 
 # Steps from a pod to the object that people change: Pod, Job, JobSet, TrainJob, and others of that kind.
 _MAX_OWNERS: Final = 8
@@ -32,7 +33,7 @@ class WorkloadObject(NamedTuple):
     group: str
     kind: str
     document: Mapping[str, Any]
-    source: str = ""  # file and line; empty for an object of a cluster
+    source: ObjectSource | None = None  # None for an object of a cluster
 
     @property
     def metadata(self) -> Mapping[str, Any]:
@@ -45,6 +46,11 @@ class WorkloadObject(NamedTuple):
         """Identity of the object."""
         where, name = self.metadata.get("namespace"), self.metadata.get("name")
         return ObjectKey(self.group, self.kind, str(where or _DEFAULT_NAMESPACE), str(name or ""))
+
+    @property
+    def place(self) -> str:
+        """File and line, or else kind, namespace and name."""
+        return str(self.source or f"{self.kind} {self.key.namespace}/{self.key.name}")
 
     @property
     def is_pod(self) -> bool:
@@ -98,7 +104,7 @@ class Workload:
 
 
 def workload_objects(
-    documents: Iterable[tuple[str, Mapping[str, Any]]], kinds: Workloads
+    documents: Iterable[tuple[ObjectSource | None, Mapping[str, Any]]], kinds: Workloads
 ) -> Iterator[WorkloadObject]:
     """Yield the objects that are or contain pods among (source, document) pairs."""
     for source, document in documents:

@@ -179,7 +179,7 @@ def command(
 
     for (source, request, name), explanation in session.results(filenames, namespace, explained):
         decisions.append(explanation.decision)
-        heading = {"source": source, "kind": request.kind, "namespace": request.namespace, "name": name}
+        heading = {"source": str(source), "kind": request.kind, "namespace": request.namespace, "name": name}
         if output == "json":
             facts.append(heading | explanation_facts(explanation, session.language, everything=everything))
         else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
@@ -12,6 +12,7 @@ from typing import Any, Final
 import click
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language
+from rules.decision.messages import WarningLine
 from rules.text.i18n import Message
 from rules.text.printable import printable
 from webhook.cli.inputs.installation import cluster_cap
@@ -21,6 +22,7 @@ from webhook.cli.inputs.not_checked import (
     not_checked_lines,
     without_nodes,
 )
+from webhook.cli.inputs.objects import ObjectSource
 from webhook.cli.inputs.options import (
     decision_options,
     fail_on_option,
@@ -41,6 +43,7 @@ from webhook.cli.report.model import (
     Target,
     not_checked,
     place_of,
+    rendered_findings,
     violation_facts,
 )
 from webhook.cli.terminal.console import (
@@ -76,6 +79,7 @@ from webhook.cli.terminal.vocabulary import (
 from webhook.yaml_output import dump_yaml
 
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
+_ACTION_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
 
 
@@ -84,14 +88,13 @@ class Preview:
     """One object and the decision on it.
 
     Attributes:
-        source: file and line.
         name: name, or generateName with `*` at its end.
         nodes: of `candidate_nodes`.
         has_pods: whether the kind of the object contains pods, or a rule is for it; others are skipped.
         quotas: quotas for which the API server will reject pods.
     """
 
-    source: str
+    source: ObjectSource
     request: AdmissionRequest
     name: str
     has_pods: bool
@@ -178,7 +181,7 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
 def _facts(language: Language, preview: Preview) -> dict[str, Any]:
     decision = preview.decision
     return {
-        "source": preview.source,
+        "source": str(preview.source),
         "kind": preview.request.kind,
         "namespace": preview.request.namespace,
         "name": preview.name,
@@ -228,14 +231,11 @@ def _show_diff(language: Language, preview: Preview) -> None:
     if preview.decision.pods_patch:
         title = Styled(f"{title}; {styled(ITS_PODS.in_language(language), fg='green')}")
     print_line(head, title, styled(f" {preview.source}", dim=True))
-    for violation in decision.violations:
-        if violation.action is not Action.WARN:
-            tint = "red" if violation.action is Action.DENY else "cyan"
-            _print_message(
-                ACTIONS[violation.action].in_language(language), tint, _with_rule(violation, language)
-            )
-    for warning in decision.warning_lines:
-        _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", warning.in_language(language))
+    for finding in (*decision.violations, *decision.notices):
+        word = ACTIONS[finding.action].in_language(language)
+        _print_message(word, _ACTION_COLOURS[finding.action], _with_rule(finding, language))
+    for alone in _lines_alone(decision):
+        _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", alone.in_language(language))
     for note in decision.notes:
         _print_message(NOTE.in_language(language), "green", note.in_language(language))
     if would := decision.audit.get("would-inject"):
@@ -254,10 +254,24 @@ def _show_diff(language: Language, preview: Preview) -> None:
             print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
 
 
-def _warnings(language: Language, preview: Preview) -> list[str]:
-    """Return the warnings about an object, also those about quotas."""
-    lines_of_rules = [line.in_language(language) for line in preview.decision.warning_lines]
-    return [*lines_of_rules, *(quota.message for quota in preview.quotas)]
+def _warnings(language: Language, preview: Preview) -> Iterator[str]:
+    """Yield the warnings about an object, also those about quotas."""
+    decision = preview.decision
+    for finding in (*decision.violations, *decision.notices):
+        if finding.action is Action.WARN:
+            yield _with_rule(finding, language)
+    yield from _other_warnings(language, preview)
+
+
+def _other_warnings(language: Language, preview: Preview) -> Iterator[str]:
+    """Yield the warnings about an object that are no findings of a decision."""
+    yield from (line.in_language(language) for line in _lines_alone(preview.decision))
+    yield from (quota.message for quota in preview.quotas)
+
+
+def _lines_alone(decision: Decision) -> list[Message]:
+    """Return the warnings that are no findings, such as of a malformed object that is allowed unchecked."""
+    return [line for line in decision.warning_lines if not isinstance(line, WarningLine)]
 
 
 def _result(preview: Preview) -> tuple[str, str, Message]:
@@ -271,10 +285,10 @@ def _result(preview: Preview) -> tuple[str, str, Message]:
     return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
 
 
-def _with_rule(violation: Finding, language: Language) -> str:
-    """Return the message of a violation with its rule at the end of the first line."""
-    first, newline, rest = violation.message.in_language(language).partition("\n")
-    return f"{first} [{violation.rule}]{newline}{rest}"
+def _with_rule(finding: Finding, language: Language) -> str:
+    """Return the message of a finding with its rule, if it has one, at the end of the first line."""
+    first, newline, rest = finding.message.in_language(language).partition("\n")
+    return f"{first} [{finding.rule}]{newline}{rest}" if finding.rule else f"{first}{newline}{rest}"
 
 
 def _print_message(word: str, colour: str, message: str) -> None:
@@ -306,19 +320,15 @@ def _report(language: Language, previews: list[Preview]) -> Report:
 def _target(language: Language, preview: Preview) -> Target:
     """Return an object with its findings: violations, warnings, and checks that were not made."""
     decision = preview.decision
-    unchecked = not_checked(decision, language, WITHOUT_NODES)
+    unchecked = not_checked(decision, language, preview.source, WITHOUT_NODES)
     if not (preview.has_pods or unchecked):
         unchecked = (RenderedFinding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
     return Target(
         preview.title,
         place_of(preview.source),
         (
-            *(
-                RenderedFinding.of(violation, language)
-                for violation in decision.violations
-                if violation.action is not Action.WARN
-            ),
-            *(RenderedFinding(WARN, "", warning) for warning in _warnings(language, preview)),
+            *rendered_findings(decision, language, preview.source),
+            *(RenderedFinding(WARN, "", warning) for warning in _other_warnings(language, preview)),
             *unchecked,
         ),
     )

@@ -135,9 +135,10 @@ def command(
 def _objects(paths: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     """Yield the objects of manifests. Raises BadInputError."""
     for path in paths:
-        for place, value in objects_in(path):
-            if isinstance(value, SourceError):
-                raise BadInputError(str(value))
+        for entry in objects_in(path):
+            if isinstance(entry, SourceError):
+                raise BadInputError(str(entry))
+            place, value = entry
             if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
                 raise BadInputError(f"{place}: not a Kubernetes object")
             yield value

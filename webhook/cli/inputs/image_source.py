@@ -194,13 +194,15 @@ def images_in(filenames: Iterable[str], workloads: Workloads) -> tuple[list[str]
     images: dict[str, None] = {}
     complete = True
     for filename in filenames:
-        for place, value in objects_in(filename):
+        for entry in objects_in(filename):
+            if isinstance(entry, SourceError):
+                print_error(str(entry))
+                complete = False
+                continue
             try:
-                if isinstance(value, SourceError):
-                    raise value
-                images |= dict.fromkeys(_images_of_object(value, workloads))
-            except (SourceError, ObjectError) as error:
-                print_error(str(error) if isinstance(error, SourceError) else f"{place}: {error}")
+                images |= dict.fromkeys(_images_of_object(entry[1], workloads))
+            except ObjectError as error:
+                print_error(f"{entry[0]}: {error}")
                 complete = False
     return list(images), complete
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from rules import AdmissionRequest, Workloads
 from rules.text.paths import Path, field_path
-from rules.text.yaml_document import Location, SourceError, read
+from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.files import read_path
 from webhook.cli.terminal.console import print_warning
 
@@ -21,16 +22,53 @@ class InputError(ValueError):
     """One object cannot be evaluated; the message has the place and the reason. The author's fault."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """The place of an object in a file; as a text, file and line."""
+
+    document: Document
+    path: Path = ()
+
+    def __str__(self) -> str:
+        location = self.locate("")
+        return f"{location.file}:{location.line}"
+
+    def locate(self, text: str) -> Location:
+        """Return the location of the field path at the start of a text, or of its nearest existing parent."""
+        value: Any = self.document.value
+        for step in self.path:
+            value = value[step]
+        return self.document.locate((*self.path, *_steps(value, text)))
+
+
+def _steps(value: Any, text: str) -> Iterator[str | int]:
+    """Yield the steps of the field path at the start of a text, as far as they exist in the value."""
+    path: Path = ()
+    while isinstance(value, dict | list):
+        steps = value if isinstance(value, dict) else range(len(value))
+        matching = [step for step in steps if _begins(text, field_path((*path, step)))]
+        if not matching:
+            return
+        step = max(matching, key=lambda candidate: len(str(candidate)))
+        path, value = (*path, step), value[step]
+        yield step
+
+
+def _begins(text: str, path: str) -> bool:
+    """Return whether a text begins with a path, and not only with a prefix of a longer step."""
+    return text.startswith(path) and text[len(path) :][:1] in ("", ".", "[", ":", " ")
+
+
 class Subject(NamedTuple):
     """An object to evaluate."""
 
-    source: str  # file and line
+    source: ObjectSource
     request: AdmissionRequest
     name: str  # of a generateName: with `*` at its end
 
 
-def objects_in(path: str) -> Iterator[tuple[str, Any]]:
-    """Yield (place, object or SourceError) for each object in a file or folder; lists are split into items.
+def objects_in(path: str) -> Iterator[tuple[ObjectSource, Any] | SourceError]:
+    """Yield each object in a file or folder with its place, or what is wrong; lists are split into items.
 
     Yields one SourceError if there is no document at all, as after a pipe whose first command failed.
     """
@@ -39,22 +77,17 @@ def objects_in(path: str) -> Iterator[tuple[str, Any]]:
         for document in read(text, name):
             empty = empty and not isinstance(document, SourceError) and document.value is None
             if isinstance(document, SourceError):
-                yield str(document.location), document
+                yield document
             elif document.value is not None:
                 for duplicate in document.duplicates:
                     print_warning(f"{duplicate}; the last value is used")
                 for place, value in document.objects():
-                    yield _without_column(str(document.locate(place))), value
+                    yield ObjectSource(document, place), value
     if empty:
-        yield path, SourceError(Location(path), "contains no objects")
+        yield SourceError(Location(path), "contains no objects")
 
 
-def _without_column(location: str) -> str:
-    """Return file and line of a location, without the column."""
-    return location.rpartition(":")[0]
-
-
-def subject_of(source: str, value: Any, namespace: str, workloads: Workloads) -> Subject:
+def subject_of(source: ObjectSource, value: Any, namespace: str, workloads: Workloads) -> Subject:
     """Return an object to evaluate. namespace: for an object that does not set one.
 
     Raises InputError, also for a misspelt field of resources, and for a kind that differs from a workload
@@ -69,7 +102,7 @@ def subject_of(source: str, value: Any, namespace: str, workloads: Workloads) ->
     return Subject(source, request, name)
 
 
-def _check_resources(source: str, document: Any) -> None:
+def _check_resources(source: ObjectSource, document: Any) -> None:
     """Raise InputError for a misspelt field of a container's resources, as the API server and kubectl do.
 
     Every object of a document is read once.
@@ -88,10 +121,8 @@ def _check_resources(source: str, document: Any) -> None:
         todo += [((*path, step), inner) for step, inner in items if isinstance(inner, dict | list)]
 
 
-def request_of(source: str, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
+def request_of(source: ObjectSource, value: Any, namespace: str) -> tuple[AdmissionRequest, str]:
     """Return the request that the API server would send to create an object, and the object's name."""
-    if isinstance(value, SourceError):
-        raise InputError(str(value))
     if not isinstance(value, dict) or not all(
         isinstance(value.get(key), str) for key in ("apiVersion", "kind")
     ):

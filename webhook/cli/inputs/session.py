@@ -41,6 +41,7 @@ from rules.schema.errors import suggestion
 from rules.schema.workload_kinds import read_workloads
 from rules.text.i18n import Message
 from rules.text.printable import printable
+from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
 from webhook.cli.inputs.nodes import read_nodes
@@ -410,9 +411,14 @@ class Session:
         BadInputError if a file cannot be read.
         """
         files = [(path, [*objects_in(path)]) for path in filenames]
-        self.add_objects([value for _, objects in files for _, value in objects], namespace)
+        entries = [entry for _, objects in files for entry in objects if not isinstance(entry, SourceError)]
+        self.add_objects([value for _, value in entries], namespace)
         for path, objects in files:
-            for source, value in objects:
+            for entry in objects:
+                if isinstance(entry, SourceError):
+                    self.add_error(str(entry))
+                    continue
+                source, value = entry
                 try:
                     subject = self._with_defaults(subject_of(source, value, namespace, self.policy.workloads))
                     result = decide(subject.request)

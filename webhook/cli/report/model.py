@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Finding, Language
-from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
 from rules.model.finding import cause_of
 from rules.text.i18n import Message
+from rules.text.paths import field_path
 from rules.text.yaml_document import Location
 from webhook.cli.inputs.not_checked import not_checked_line
+from webhook.cli.inputs.objects import ObjectSource
 
 if TYPE_CHECKING:
     from webhook.cli.matrix.matrix import Table
@@ -51,12 +52,11 @@ class RenderedFinding(NamedTuple):
 
     @classmethod
     def of(cls, finding: Finding, language: Language) -> RenderedFinding:
-        """Return a finding in a language; a notice is one line."""
-        message = finding.message if finding.basis else WarningLine(finding)
+        """Return a finding in a language."""
         return cls(
             finding.action.value,
             finding.rule,
-            message.in_language(language),
+            finding.message.in_language(language),
             cause_of(finding).in_language(language),
             finding.fix.in_language(language),
             finding.basis.value,
@@ -87,21 +87,36 @@ def violation_facts(violation: Finding, language: Language) -> dict[str, Any]:
 
 
 def not_checked(
-    decision: Decision, language: Language, in_summary: Collection[Message] = ()
+    decision: Decision,
+    language: Language,
+    source: ObjectSource | None,
+    in_summary: Collection[Message] = (),
 ) -> tuple[RenderedFinding, ...]:
     """Return what a decision did not check. in_summary: reasons that the summary of the report has."""
     return tuple(
         RenderedFinding(
-            NOT_CHECKED, "", not_checked_line(part, language), in_summary=part.reason in in_summary
+            NOT_CHECKED,
+            "",
+            not_checked_line(part, language),
+            place=source.locate(part.path) if source else None,
+            in_summary=part.reason in in_summary,
         )
         for part in decision.not_checked
     )
 
 
-def place_of(source: str) -> Location | None:
-    """Return a place that is given as file:line; None for an object of a cluster, which has no source."""
-    file, _, line = source.rpartition(":")
-    return Location(file, int(line)) if file else None
+def rendered_findings(
+    decision: Decision, language: Language, source: ObjectSource | None
+) -> Iterator[RenderedFinding]:
+    """Yield each violation and each notice of a decision on an object, at its field or else its container."""
+    for finding in (*decision.violations, *decision.notices):
+        place = source.locate(finding.path or field_path(finding.container)) if source else None
+        yield RenderedFinding.of(finding, language)._replace(place=place)
+
+
+def place_of(source: ObjectSource | None) -> Location | None:
+    """Return the place of an object; None for an object of a cluster."""
+    return replace(source.locate(""), column=0) if source else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
 from rules.schema.validation_errors import schema_errors
 from rules.text.i18n import Message
 from rules.text.yaml_document import Document, Location, SourceError
-from webhook.cli.inputs.objects import InputError, Subject, request_of
+from webhook.cli.inputs.objects import InputError, ObjectSource, Subject, request_of
 from webhook.cli.test.cases import read_tests
 from webhook.cli.test.runner import BUILT_IN as SHIPPED
 from webhook.cli.test.runner import run_case
@@ -145,7 +145,7 @@ def write_test(page: Page, question: Question) -> str:
 
 
 def _subject(document: Document, place: Any, value: Any, namespace: str) -> Subject:
-    source = f"{POD_TEXT}:{document.locate(place).line}"
+    source = ObjectSource(document, place)
     try:
         request, name = request_of(source, value, namespace)
     except InputError as error:

@@ -11,12 +11,12 @@ from typing import Any, Final
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
 from rules.decision.trace import Explanation
 from rules.text.i18n import Message
-from rules.text.paths import Path, field_path
+from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
-from webhook.cli.inputs.objects import InputError, subject_of
+from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.report.candidate_nodes import admitted, candidate_nodes
 from webhook.cli.terminal.vocabulary import ACTIONS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
@@ -60,7 +60,7 @@ def evaluate(page: Page, question: Question) -> Json:
     results = []
     for document, place, value in values[:MAX_OBJECTS]:
         line = document.locate(place).line
-        source = f"{POD_TEXT}:{line}"
+        source = ObjectSource(document, place)
         try:
             subject = subject_of(source, value, question.namespace, policy.workloads)
             explanation = explain(snapshot, subject.request, time())
@@ -70,7 +70,7 @@ def evaluate(page: Page, question: Question) -> Json:
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})
         except (InputError, ObjectError) as error:
             message = str(error).removeprefix(f"{source}: ")
-            source_error = SourceError(_locate(document, place, message), message)
+            source_error = SourceError(source.locate(message), message)
             errors.append(_error(source_error, POD_TEXT))
     if len(values) > MAX_OBJECTS:
         document, place, _ = values[MAX_OBJECTS]
@@ -128,7 +128,7 @@ class _Result:
         decision, language = self._explanation.decision, self._language
         for violation in decision.violations:
             if violation.action is not Action.WARN:  # those are warnings
-                line = _locate(document, place, violation.path).line
+                line = ObjectSource(document, place).locate(violation.path).line
                 level, fix = violation.action.value, violation.fix.in_language(language)
                 message = violation._replace(fix=Message()).message.in_language(language)
                 yield self._finding(level, ACTIONS[violation.action], message, line, fix, violation.rule)
@@ -141,7 +141,7 @@ class _Result:
         for path, reason in decision.not_checked:
             alone = reason in WITHOUT_NODES
             text = _NO_NODES if alone and not self._page.has_nodes(self._question) else reason
-            line = 0 if alone else _locate(document, place, path).line
+            line = 0 if alone else ObjectSource(document, place).locate(path).line
             message = text.in_language(language)
             yield self._finding(
                 "notChecked", NOT_CHECKED, message if alone or not path else f"{path}: {message}", line
@@ -191,29 +191,3 @@ def _diff(before: Any, after: Any) -> list[str]:
 def _error(error: SourceError, where: str) -> Json:
     location = error.location
     return {"where": where, "line": location.line, "column": location.column, "message": error.message}
-
-
-def _locate(document: Document, place: Path, text: str) -> Location:
-    """Return the location of the field path at the start of a text, or of its nearest existing parent."""
-    value: Any = document.value
-    for step in place:
-        value = value[step]
-    return document.locate((*place, *_steps(value, text)))
-
-
-def _steps(value: Any, text: str) -> Iterator[str | int]:
-    """Yield the steps of the field path at the start of a text, as far as they exist in the value."""
-    path: Path = ()
-    while isinstance(value, dict | list):
-        steps = value if isinstance(value, dict) else range(len(value))
-        matching = [step for step in steps if _begins(text, field_path((*path, step)))]
-        if not matching:
-            return
-        step = max(matching, key=lambda candidate: len(str(candidate)))
-        path, value = (*path, step), value[step]
-        yield step
-
-
-def _begins(text: str, path: str) -> bool:
-    """Return whether a text begins with a path, and not only with a prefix of a longer step."""
-    return text.startswith(path) and text[len(path) :][:1] in ("", ".", "[", ":", " ")

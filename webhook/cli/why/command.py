@@ -290,9 +290,10 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
 def _of_files(filename: str, logs: Sequence[str], events: str | None) -> PodFacts:
     """Return the pod in a file, with its logs and events. Raises BadInputError."""
     pods = []
-    for source, value in objects_in(filename):
-        if isinstance(value, SourceError):
-            raise BadInputError(str(value))
+    for entry in objects_in(filename):
+        if isinstance(entry, SourceError):
+            raise BadInputError(str(entry))
+        source, value = entry
         if isinstance(value, dict) and value.get("kind") == "Pod":
             if not isinstance(value.get("metadata"), dict) or not isinstance(value.get("spec"), dict):
                 raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
@@ -304,6 +305,6 @@ def _of_files(filename: str, logs: Sequence[str], events: str | None) -> PodFact
         for name, text in read_path(path, lenient=True):
             facts.logs[LOG_OF.having(name=Path(name).name)] = text
     if events:
-        documents = [value for _, value in objects_in(events)]
+        documents = [entry[1] for entry in objects_in(events) if not isinstance(entry, SourceError)]
         facts.events += events_of(facts.pod, documents)
     return facts
