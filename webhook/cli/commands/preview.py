@@ -12,7 +12,6 @@ from typing import Any, Final
 import click
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language
-from rules.decision.messages import WarningLine
 from rules.text.i18n import Message
 from rules.text.printable import printable
 from webhook.cli.inputs.installation import cluster_cap
@@ -45,6 +44,7 @@ from webhook.cli.report.model import (
     place_of,
     rendered_findings,
     violation_facts,
+    warnings_alone,
 )
 from webhook.cli.terminal.console import (
     Styled,
@@ -234,7 +234,7 @@ def _show_diff(language: Language, preview: Preview) -> None:
     for finding in (*decision.violations, *decision.notices):
         word = ACTIONS[finding.action].in_language(language)
         _print_message(word, _ACTION_COLOURS[finding.action], _with_rule(finding, language))
-    for alone in _lines_alone(decision):
+    for alone in warnings_alone(decision):
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", alone.in_language(language))
     for note in decision.notes:
         _print_message(NOTE.in_language(language), "green", note.in_language(language))
@@ -265,13 +265,8 @@ def _warnings(language: Language, preview: Preview) -> Iterator[str]:
 
 def _other_warnings(language: Language, preview: Preview) -> Iterator[str]:
     """Yield the warnings about an object that are no findings of a decision."""
-    yield from (line.in_language(language) for line in _lines_alone(preview.decision))
+    yield from (line.in_language(language) for line in warnings_alone(preview.decision))
     yield from (quota.message for quota in preview.quotas)
-
-
-def _lines_alone(decision: Decision) -> list[Message]:
-    """Return the warnings that are no findings, such as of a malformed object that is allowed unchecked."""
-    return [line for line in decision.warning_lines if not isinstance(line, WarningLine)]
 
 
 def _result(preview: Preview) -> tuple[str, str, Message]:

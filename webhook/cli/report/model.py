@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Finding, Language
+from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
 from rules.model.finding import cause_of
 from rules.text.i18n import Message
@@ -72,6 +73,11 @@ class RenderedFinding(NamedTuple):
     def code(self) -> str:
         """The rule, or else a word for the effect."""
         return self.rule or _CODES[self.effect]
+
+
+def warnings_alone(decision: Decision) -> list[Message]:
+    """Return the warnings that are no findings, such as of a malformed object that is allowed unchecked."""
+    return [line for line in decision.warning_lines if not isinstance(line, WarningLine)]
 
 
 def violation_facts(violation: Finding, language: Language) -> dict[str, Any]:

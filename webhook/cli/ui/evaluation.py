@@ -19,6 +19,7 @@ from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
 from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.report.candidate_nodes import admitted, candidate_nodes
+from webhook.cli.report.model import warnings_alone
 from webhook.cli.terminal.vocabulary import ACTIONS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
 from webhook.cli.ui.page import NODE_TEXT, POD_TEXT, Page, Question
 from webhook.yaml_output import dump_yaml
@@ -126,13 +127,12 @@ class _Result:
     def _findings(self, document: Document, place: Path) -> Iterator[Json]:
         """Yield violations, warnings, notes and checks that were not made, as `preview` shows them."""
         decision, language = self._explanation.decision, self._language
-        for violation in decision.violations:
-            if violation.action is not Action.WARN:  # those are warnings
-                line = ObjectSource(document, place).locate(violation.path).line
-                level, fix = violation.action.value, violation.fix.in_language(language)
-                message = violation._replace(fix=Message()).message.in_language(language)
-                yield self._finding(level, ACTIONS[violation.action], message, line, fix, violation.rule)
-        for warning in decision.warning_lines:
+        for finding in (*decision.violations, *decision.notices):
+            line = ObjectSource(document, place).locate(finding.path).line if finding.path else 0
+            level, fix = finding.action.value, finding.fix.in_language(language)
+            message = finding._replace(fix=Message()).message.in_language(language)
+            yield self._finding(level, ACTIONS[finding.action], message, line, fix, finding.rule)
+        for warning in warnings_alone(decision):
             yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))
         for note in decision.notes:
             yield self._finding("note", NOTE, note.in_language(language))
