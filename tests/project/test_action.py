@@ -117,10 +117,10 @@ def test_a_change_with_a_pod_that_would_be_denied_fails_the_job(repository: Repo
     job = repository.run(base)
 
     assert 1 == job.status, job.log
-    assert "::error file=a pod.yaml,line=1," in job.log
+    assert "::error file=a pod.yaml,line=15," in job.log
     assert "old.yaml" not in job.log
     assert "2 objects: " in job.summary
-    assert "| error | a pod.yaml:1 |" in job.summary
+    assert "| error | a pod.yaml:15 |" in job.summary
     assert [("error", "a%20pod.yaml")] == [
         (each["level"], each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
         for each in job.results["preview"]
@@ -226,7 +226,7 @@ def test_rules_are_checked_and_used_together_with_the_built_in_rules(repository:
 @pytest.mark.parametrize(
     ("inputs", "message"),
     [
-        ({"fail_on": "never"}, "fail-on: expected deny, warn or none, got never"),
+        ({"fail_on": "never"}, "fail-on: expected deny, warn, unchecked or none, got never"),
         ({"builtin": "no"}, "builtin: expected true or false, got no"),
         ({"files": "none.yaml"}, "none.yaml: No such file"),
         ({"files": "old.yaml", "nodes": "none.yaml", "fail_on": "none"}, "none.yaml: No such file"),

@@ -212,6 +212,14 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
     ) == violation["message"]
 
 
+def test_what_is_not_checked_fails_if_asked(tmp_path: Path) -> None:
+    """As for a misspelt resource, for which no rule is enabled."""
+    file = _write(tmp_path, pod({"nvidia.com/gpus": 1}))
+    results = [_preview("-f", file, f"--fail-on={what}").exit_code for what in ("deny", "warn", "unchecked")]
+
+    assert results == [0, 0, 3]
+
+
 def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: Path) -> None:
     """In words, as a diff of its template, and as JSON; the object that is admitted is unchanged."""
     half = {"name": "main", "image": "vllm/vllm-openai:v0.8.5", "args": ["--dtype=bfloat16", "--model=x/y"]}

@@ -35,7 +35,7 @@ from webhook.cli.inputs.not_checked import (
 from webhook.cli.inputs.options import (
     decision_options,
     existing_objects_option,
-    fail_on_option,
+    fail_on_decision_option,
     output_option,
     workloads_option,
 )
@@ -93,7 +93,7 @@ _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
     "results. Findings are then no failure.",
 )
 @filter_option
-@fail_on_option()
+@fail_on_decision_option
 @decision_options
 @workloads_option
 @with_session

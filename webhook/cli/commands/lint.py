@@ -20,7 +20,7 @@ from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.options import (
     cluster_options,
     facts_option,
-    fail_on_option,
+    fail_on_warning_option,
     language_option,
     namespace_option,
     nodes_option,
@@ -78,7 +78,7 @@ ABOUT: Final[dict[Code, str]] = {
 @click.command()
 @click.argument("paths", nargs=-1, type=RULE_PATH, metavar="[PATH]...")
 @output_option("text", "json", *_FORMATS)
-@fail_on_option("error")
+@fail_on_warning_option
 @rules_option(
     "Rules that are in force together with those to check: file, folder or URL, or builtin; may be "
     "repeated. A rule of the same name replaces them.  [default: the rules of the named cluster, or builtin]"

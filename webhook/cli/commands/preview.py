@@ -24,7 +24,7 @@ from webhook.cli.inputs.not_checked import (
 from webhook.cli.inputs.objects import ObjectSource
 from webhook.cli.inputs.options import (
     decision_options,
-    fail_on_option,
+    fail_on_decision_option,
     object_namespace_option,
     objects_option,
     output_option,
@@ -121,7 +121,7 @@ class Preview:
     help="diff: for people; yaml: the admitted objects; patch: a JSON Patch (RFC 6902) per object; sarif, "
     "junit, github and markdown: denials, warnings and what is not checked, for CI.",
 )
-@fail_on_option()
+@fail_on_decision_option
 @decision_options
 @workloads_option
 @with_session

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import reduce, wraps
+from functools import partial, reduce, wraps
 from inspect import signature
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -77,15 +77,16 @@ def cuda_option(name: str, example: str, help: str) -> Callable[[F], F]:  # noqa
     return click.option(name, callback=parse, metavar="CUDA", help=help)
 
 
-def fail_on_option(worst: str = "deny") -> Callable[[F], F]:
-    """Return the option --fail-on. worst: what fails by default."""
-    return click.option(
-        "--fail-on",
-        type=click.Choice([worst, "warn"]),
-        default=worst,
-        show_default=True,
-        help="warn: exit status 3 if there are only warnings.",
-    )
+_fail_on: Final = partial(click.option, "--fail-on", show_default=True)
+_ONLY_WARNINGS: Final = "warn: exit status 3 if there are only warnings"
+fail_on_warning_option: Final = _fail_on(
+    type=click.Choice(["error", "warn"]), default="error", help=f"{_ONLY_WARNINGS}."
+)
+fail_on_decision_option: Final = _fail_on(
+    type=click.Choice(["deny", "warn", "unchecked"]),
+    default="deny",
+    help=f"{_ONLY_WARNINGS}; unchecked: also if something is not checked.",
+)
 
 
 def _objects(filenames: tuple[str, ...], paths: tuple[str, ...]) -> tuple[str, ...]:

@@ -445,9 +445,11 @@ class Session:
             return BAD_INPUT
         if any(not decision.allowed for decision in all_decisions):
             return _DENIED
-        return (
-            _WARNED if fail_on == "warn" and any(decision.warning_lines for decision in all_decisions) else 0
+        fails = fail_on != "deny" and any(
+            decision.warning_lines or (fail_on == "unchecked" and decision.not_checked)
+            for decision in all_decisions
         )
+        return _WARNED if fails else 0
 
 
 def with_session(command: F) -> F:
