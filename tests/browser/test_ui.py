@@ -76,9 +76,10 @@ class Page:
 
 
 @pytest.fixture
-def page(browser: Browser, address: str) -> Page:
-    """Return the page with its first example: bfloat16 on a T4."""
-    return Page(browser, address)
+def page(browser: Browser, address: str) -> Iterator[Page]:
+    """Yield the page with its first example: bfloat16 on a T4."""
+    yield Page(browser, address)
+    browser.driver.execute_script("sessionStorage.clear()")
 
 
 def test_the_example_is_denied_until_its_dtype_is_half(page: Page) -> None:
@@ -95,6 +96,23 @@ def test_the_example_is_denied_until_its_dtype_is_half(page: Page) -> None:
     assert "1 of 2 nodes" in page.text("objects")
     assert [] == page.all("#pod-panel .gutter .deny")
     assert driver.current_url.endswith("/")
+
+
+def test_a_text_that_was_typed_is_never_lost(page: Page) -> None:
+    """It is `your own text` from its first letter; it comes back after an example, and after a reload."""
+    page.replace("pod", "name: serve", "name: mine")
+    page.until(lambda: "ml/mine" in page.text("verdict"))
+    assert "your own text" == Select(page("example")).first_selected_option.text
+
+    page.choose("example", "A driver too old for the image")
+    page.until(lambda: "ml/mine" not in page.text("verdict"))
+    page.choose("example", "your own text")
+    page.until(lambda: "ml/mine" in page.text("verdict"))
+    page.browser.driver.refresh()
+    page.until(lambda: "ml/mine" in page.text("verdict"))
+
+    assert "your own text" == Select(page("example")).first_selected_option.text
+    assert "name: mine" in page("pod").get_property("value")
 
 
 def test_an_error_in_the_text_is_shown_at_its_line(page: Page) -> None:

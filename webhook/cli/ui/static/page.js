@@ -7,14 +7,15 @@ import { errorItem, objectResult, verdict } from "./results.js";
 import { currentLanguage, loadWords, say, setLanguage } from "./words.js";
 
 const PAUSE_MS = 250; // after the last key, before the text is evaluated
+const OWN_CASE = "gpugate-own-case"; // what the user has written, while the tab is open
 
 const choices = Object.fromEntries(
   ["example", "rules", "nodes", "namespace", "language", "sharing"].map((name) => [name, byId(name)]),
 );
-const pod = new Editor(byId("pod"), changed);
+const pod = new Editor(byId("pod"), typed);
 const nodeText = new Editor(byId("node-text"), () => {
   choices.nodes.value = "text";
-  changed();
+  typed();
 });
 const showView = tabs([byId("tab-pod"), byId("tab-matrix")], () => ask());
 const showText = tabs([byId("tab-pod-text"), byId("tab-node-text")]);
@@ -47,7 +48,15 @@ async function post(path, body, signal) {
   return answer;
 }
 
-function changed() {
+// Keeps what the user has written or opened, so that no example replaces it for ever.
+function keep() {
+  choices.example.value = "";
+  const own = { pod: pod.text, nodes: nodeText.text, namespace: choices.namespace.value };
+  sessionStorage.setItem(OWN_CASE, JSON.stringify(own));
+}
+
+function typed() {
+  keep();
   clearTimeout(waiting);
   waiting = setTimeout(ask, PAUSE_MS);
 }
@@ -124,6 +133,11 @@ function fillChoices() {
   byId("node-note").textContent = say("nodeNote");
 }
 
+// Returns what the user has written in this tab, or null.
+function ownCase() {
+  return JSON.parse(sessionStorage.getItem(OWN_CASE));
+}
+
 function showCase(example) {
   pod.text = example.pod;
   nodeText.text = example.nodes;
@@ -144,7 +158,7 @@ async function save(path, name) {
 async function open(file) {
   try {
     showCase(await post("/api/open", { text: await file.text() }));
-    choices.example.value = "";
+    keep();
     tell("");
     await ask();
   } catch (error) {
@@ -154,8 +168,8 @@ async function open(file) {
 
 function listen() {
   choices.example.addEventListener("change", () => {
-    const example = settings.examples[Number(choices.example.value)];
-    if (choices.example.value && example) showCase(example);
+    const chosen = choices.example.value ? settings.examples[Number(choices.example.value)] : ownCase();
+    if (chosen) showCase(chosen);
     ask();
   });
   choices.language.addEventListener("change", () => {
@@ -164,7 +178,7 @@ function listen() {
     ask();
   });
   for (const name of ["rules", "nodes", "sharing"]) choices[name].addEventListener("change", ask);
-  choices.namespace.addEventListener("input", changed);
+  choices.namespace.addEventListener("input", typed);
   byId("open").addEventListener("click", () => byId("file").click());
   byId("file").addEventListener("change", () => {
     const [file] = byId("file").files;
@@ -184,7 +198,10 @@ async function start() {
   setLanguage(settings.language);
   fillChoices();
   listen();
-  if (settings.pod) {
+  const own = ownCase();
+  if (own) {
+    showCase(own);
+  } else if (settings.pod) {
     showCase({ pod: settings.pod, nodes: settings.nodeText, namespace: settings.namespace });
   } else {
     const [first] = settings.examples;
