@@ -14,6 +14,7 @@ from tests.support.paths import ROOT
 _PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
 _HEIGHT: Final = 900  # px of the picture
 _AUDIT: Final = ("audit", "-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
+_LONG: Final = ("audit", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml")
 _WHAT_IF: Final = (
     *("whatif", "-f", "docs/whatif/workloads.yaml", "--nodes", "docs/whatif/nodes.yaml"),
     *("--driver", "gpu-v100=595"),
@@ -58,6 +59,30 @@ def test_the_report_is_accessible_and_requests_nothing(
     assert [] == browser.console()
     assert 0 == browser.overflow()
     assert [] == browser.accessibility_violations()
+
+
+@pytest.mark.parametrize("width", [375, 1280])
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_no_text_of_a_long_report_is_cut(
+    browser: Browser, width: int, language: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 50 workloads with tables of nodes: a cell is as wide as its content; only those tables scroll."""
+    monkeypatch.chdir(ROOT)
+    report = _report(tmp_path, *_LONG, "--lang", language)
+    browser.show(width=width, dark=False)
+    browser.open(report)
+
+    cut = """
+        const cells = [...document.querySelectorAll("table:not(.matrix) :is(td, th, caption)")];
+        const view = document.documentElement.clientWidth;
+        const isOutside = (cell) => cell.getBoundingClientRect().right > view;
+        const isCut = (cell) => cell.offsetWidth && (cell.scrollWidth > cell.clientWidth || isOutside(cell));
+        return [cells.length, cells.filter(isCut).map((cell) => cell.textContent)];
+    """
+    count, texts = browser.driver.execute_script(cut)
+    assert count > 100
+    assert texts == []
+    assert browser.accessibility_violations() == []
 
 
 def test_the_report_is_accessible_on_paper(browser: Browser, report: Path) -> None:

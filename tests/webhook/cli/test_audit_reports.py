@@ -201,7 +201,7 @@ def test_no_line_of_html_begins_with_what_strangers_wrote() -> None:
     message = "no node fits\n::error::of a stranger\n##[command]"
     text = html(_report(replace(_target("a"), findings=(RenderedFinding(DENY, "rule", message),))))
 
-    assert '<span class="lines">::error::of a stranger&#10;##[command]</span>' in text
+    assert '<span class="lines" tabindex="0">::error::of a stranger&#10;##[command]</span>' in text
     assert [] == [line for line in text.splitlines() if line.lstrip().startswith(("::", "##["))]
 
 
@@ -217,7 +217,7 @@ def test_html_never_shows_what_was_not_checked_as_fine() -> None:
     text = html(_report(unchecked, replace(unchecked, owner="Pod/b")))
 
     assert "<strong>2</strong>not fully checked" in text
-    assert '<th scope="row" class="text">image unknown</th><td class="number">2</td>' in text
+    assert '>image unknown</th><td class="number" data-label="Objects">2</td>' in text
     assert "Nothing was found in what was checked." in text
 
 
