@@ -248,11 +248,15 @@ def test_a_pod_that_does_not_exist_is_reported_as_kubectl_does(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "name a pod of a cluster, or a file with it (-f FILE)"),
-        (("train-0", "-f", "pod.yaml"), "name a pod of a cluster, or a file with it (-f FILE)"),
-        (("train-0", "--log", "log.txt"), "--log and --events require -f FILE"),
+        ((), "name a pod of a cluster, a file with it (-f FILE), or a log (--log FILE)"),
+        (
+            ("train-0", "-f", "pod.yaml"),
+            "name a pod of a cluster, a file with it (-f FILE), or a log (--log FILE)",
+        ),
+        (("train-0", "--log", "log.txt"), "--log and --events are for a pod in a file, or for a log alone"),
         (("-f", "none.yaml"), "No such file or directory"),
-        (("-f", "two.yaml"), "two.yaml: expected one pod, found 2"),
+        (("-f", "two.yaml"), "two.yaml: expected one pod as kubectl prints it, found 2 pods"),
+        (("-f", "other.yaml"), "found Deployment; gpugate explain reads manifests of workloads"),
         (("-f", "bad.yaml"), "invalid pod: metadata or spec is missing"),
     ],
 )
@@ -263,6 +267,7 @@ def test_wrong_usage_is_reported(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "two.yaml").write_text(yaml.safe_dump_all([_pod("a"), _pod("b")]), "utf-8")
     (tmp_path / "bad.yaml").write_text(yaml.safe_dump(_pod() | {"spec": None}), "utf-8")
+    (tmp_path / "other.yaml").write_text("apiVersion: apps/v1\nkind: Deployment\n", "utf-8")
     result = gpugate("why", *words)
 
     assert (2, True) == (result.exit_code, message in result.stderr), result.stderr
@@ -289,6 +294,21 @@ def test_a_log_is_read_from_stdin(tmp_path: Path) -> None:
     result = gpugate("why", "-f", path, "--log", "-", input=b"\xff\nCUDA out of memory\n")
 
     assert "seen: log of stdin, line 2: CUDA out of memory" in result.stdout
+
+
+def test_a_log_alone_is_enough(tmp_path: Path) -> None:
+    """The cause is likely; nothing is said about a pod, rules and nodes."""
+    path = tmp_path / "llm.log"
+    path.write_text(
+        "RuntimeError: The NVIDIA driver on your system is too old (found version 12040)\n", "utf-8"
+    )
+    result = gpugate("why", "--log", path)
+    facts = _facts(gpugate("why", "--log", path, "-o", "json"))
+
+    assert result.exit_code == 1
+    assert result.stdout.startswith("log of llm.log: likely: the driver of the node is older than PyTorch's")
+    assert result.stdout.endswith("\ncompared: logs: log of llm.log (1 line)\n")
+    assert (facts["pod"], [cause["name"] for cause in facts["causes"]]) == (None, ["driver-too-old"])
 
 
 def test_the_result_is_printed_in_chinese(tmp_path: Path) -> None:

@@ -229,6 +229,7 @@ EVENTS_EXPIRED: Final = Message("no events: the API server keeps them for an hou
 LOG_OF: Final = Message("log of {name}")
 LOG_BEFORE: Final = Message("log of {name} (previous)")
 LOOKED_AT: Final = Message("compared: rules and nodes of today, state, {events}, logs: {logs}")
+LOOKED_AT_LOGS: Final = Message("compared: logs: {logs}")
 # Lines of `explain`.
 NO_RESOURCES: Final = Message("no resources requested")
 REQUIRES: Final = Message("requires")

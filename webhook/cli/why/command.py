@@ -12,6 +12,7 @@ import click
 
 from rules import AdmissionRequest, Decision, Language, ObjectError
 from rules.model.certainty import Certainty
+from rules.model.decision import ALLOWED
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import WorkloadObject
@@ -36,6 +37,7 @@ from webhook.cli.terminal.vocabulary import (
     LOG_BEFORE,
     LOG_OF,
     LOOKED_AT,
+    LOOKED_AT_LOGS,
     NO_PODS,
     NO_PODS_WANTED,
     NOT_CHECKED_MARK,
@@ -91,12 +93,13 @@ def command(
     Examples:
       gpugate why llm-7d9f-x2x -n ml
       gpugate why deployment/llm -n ml --context production
+      gpugate why --log llm.log
       kubectl logs llm-7d9f-x2x --previous | gpugate why -f pod.yaml --log - --nodes nodes.yaml
     """
-    if bool(name) == bool(filename):
-        raise click.UsageError("name a pod of a cluster, or a file with it (-f FILE)")
+    if (name and filename) or not (name or filename or logs):
+        raise click.UsageError("name a pod of a cluster, a file with it (-f FILE), or a log (--log FILE)")
     if name and (logs or events):
-        raise click.UsageError("--log and --events require -f FILE")
+        raise click.UsageError("--log and --events are for a pod in a file, or for a log alone")
     if name:
         session.use_current_cluster("-f FILE")
     session.load_readable()
@@ -106,8 +109,8 @@ def command(
         if isinstance(facts, PodFacts):
             _read_cluster(facts, session, container, tail)
     else:
-        facts = _of_files(str(filename), logs, events)
-    decision = _decision(facts.object, session)
+        facts = _of_files(filename, logs, events)
+    decision = _decision(facts.object, session) if facts.document else ALLOWED
     nodes = Unscheduled(session.inventory, facts.spec)
     pod_causes = causes(
         decision, facts.statements(), nodes, runs=facts.runs, rules_known=session.rules_readable
@@ -135,6 +138,8 @@ class Result:
     @property
     def title(self) -> str:
         """Kind, namespace and name."""
+        if not self.facts.document:
+            return ", ".join(log.in_language(self.language) for log in self.facts.logs)
         key = self.facts.object.key
         return f"{key.kind} {key.namespace}/{key.name}"
 
@@ -145,16 +150,18 @@ class Result:
             for log, text in self.facts.logs.items()
             for lines in [counted(len(text.splitlines()), "line")]
         )
+        if not self.facts.document:
+            return LOOKED_AT_LOGS.having(logs=logs).in_language(self.language)
         events = counted(len(self.facts.events), "event")
         return LOOKED_AT.having(events=events, logs=logs or "–").in_language(self.language)
 
     def show(self) -> None:
         """Print the state, the causes with evidence and fix, and what was not checked.
 
-        The first line has the state of a pod, or the first cause of a workload without pods.
+        The first line has the state of a pod, or else the first cause.
         """
         blocks = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
-        if isinstance(self.facts, PodFacts):
+        if isinstance(self.facts, PodFacts) and self.facts.document:
             blocks.insert(0, [[self.facts.state()]])
         blocks[0][0].insert(0, styled(f"{self.title}:", bold=True))
         for block in blocks:
@@ -194,7 +201,7 @@ class Result:
             "namespace": key.namespace,
             "kind": key.kind,
             "name": key.name,
-            "pod": key.name if isinstance(self.facts, PodFacts) else None,
+            "pod": (key.name or None) if isinstance(self.facts, PodFacts) else None,
             "state": self.facts.state(),
             "runs": self.facts.runs,
             "causes": [
@@ -287,20 +294,9 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
             facts.logs[(LOG_BEFORE if previous else LOG_OF).having(name=name)] = text
 
 
-def _of_files(filename: str, logs: Sequence[str], events: str | None) -> PodFacts:
-    """Return the pod in a file, with its logs and events. Raises BadInputError."""
-    pods = []
-    for entry in objects_in(filename):
-        if isinstance(entry, SourceError):
-            raise BadInputError(str(entry))
-        source, value = entry
-        if isinstance(value, dict) and value.get("kind") == "Pod":
-            if not isinstance(value.get("metadata"), dict) or not isinstance(value.get("spec"), dict):
-                raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
-            pods.append(value)
-    if len(pods) != 1:
-        raise BadInputError(f"{filename}: expected one pod, found {len(pods)}")
-    facts = PodFacts(pods[0])
+def _of_files(filename: str | None, logs: Sequence[str], events: str | None) -> PodFacts:
+    """Return the pod in a file, with its logs and events; or logs alone. Raises BadInputError."""
+    facts = PodFacts(_pod_in(filename) if filename else {})
     for path in logs:
         for name, text in read_path(path, lenient=True):
             facts.logs[LOG_OF.having(name=Path(name).name)] = text
@@ -308,3 +304,23 @@ def _of_files(filename: str, logs: Sequence[str], events: str | None) -> PodFact
         documents = [entry[1] for entry in objects_in(events) if not isinstance(entry, SourceError)]
         facts.events += events_of(facts.pod, documents)
     return facts
+
+
+def _pod_in(filename: str) -> dict[str, Any]:
+    """Return the pod in a file. Raises BadInputError."""
+    pods: list[dict[str, Any]] = []
+    kinds: dict[str, None] = {}
+    for entry in objects_in(filename):
+        if isinstance(entry, SourceError):
+            raise BadInputError(str(entry))
+        source, value = entry
+        kinds[str(value.get("kind") if isinstance(value, dict) else "no object")] = None
+        if isinstance(value, dict) and value.get("kind") == "Pod":
+            if not isinstance(value.get("metadata"), dict) or not isinstance(value.get("spec"), dict):
+                raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
+            pods.append(value)
+    if len(pods) != 1:
+        found = f"{len(pods)} pods" if pods else ", ".join(kinds)
+        hint = "" if pods else "; gpugate explain reads manifests of workloads"
+        raise BadInputError(f"{filename}: expected one pod as kubectl prints it, found {found}{hint}")
+    return pods[0]
