@@ -359,3 +359,11 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
     assert [("breaks", "research", "StatefulSet/train", 1)] == [
         (each["effect"], each["namespace"], each["workload"], each["podsToMove"]) for each in found
     ]
+
+
+def test_without_nodes_it_says_how_to_name_them() -> None:
+    """A change of drivers needs nodes with a GPU."""
+    result = gpugate("whatif", "-f", ROOT / "docs/whatif/workloads.yaml", "--driver", "595")
+
+    assert result.exit_code == 2
+    assert result.stderr == "error: no node has a GPU; name nodes with --nodes FILE or --context NAME\n"

@@ -47,7 +47,7 @@ _AMBIGUOUS: Final = Message(
     "{name!r} is the name of a pool and of a GPU, on different nodes; write {pool}={name} for the pool, or "
     "{gpu}={product} for the GPU"
 )
-_NO_GPUS: Final = Message("no node has a GPU")
+_NO_GPUS: Final = Message("no node has a GPU; name nodes with --nodes FILE or --context NAME")
 
 
 class DriverChange(NamedTuple):
