@@ -7,12 +7,15 @@ prints; `--update-golden` writes it.
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from typing import Final
 
 import pytest
 from click.testing import Result
 
 from tests.support.command import gpugate
+from tests.support.paths import ROOT as PAGES
 
 ROOT = Path(__file__).parent
 # The name of the first cause, and whether it is certain; None: no cause is known.
@@ -80,3 +83,48 @@ def test_what_is_printed_is_what_was_recorded(name: str, request: pytest.Fixture
         golden.write_text(result.stdout, "utf-8")
 
     assert golden.read_text("utf-8") == result.stdout
+
+
+_PAGE: Final = (PAGES / "docs/errors.md").read_text("utf-8")
+# By the headings of the page: the cause, and where the text is.
+_ERRORS: Final = {
+    "The NVIDIA driver on your system is too old": ("driver-too-old", "log"),
+    "unsatisfied condition: cuda>=12.9": ("unsatisfied-condition", "log"),
+    "Error 803: unsupported display driver / cuda driver combination": (
+        "cudaErrorSystemDriverMismatch",
+        "log",
+    ),
+    "Error 804: forward compatibility was attempted on non supported HW": (
+        "cudaErrorCompatNotSupportedOnDevice",
+        "log",
+    ),
+    "no kernel image is available for execution on the device": ("cudaErrorNoKernelImageForDevice", "log"),
+    "Bfloat16 is only supported on GPUs with compute capability of at least 8.0": ("bfloat16", "log"),
+    "CUDA out of memory": ("gpu-memory", "log"),
+    "UnexpectedAdmissionError": ("devices-unavailable", "status"),
+    "Insufficient nvidia.com/gpu": ("insufficient-resource", "condition"),
+}
+
+
+def test_each_error_of_the_page_has_its_cause(tmp_path: Path) -> None:
+    """As a log alone, or as the state of a pod."""
+    texts = dict(re.findall(r"^## (.+)\n\n```text\n(.+)\n```$", _PAGE, re.MULTILINE))
+    found = {}
+    for heading, text in texts.items():
+        where = _ERRORS[heading][1]
+        status = {
+            "log": {},
+            "status": {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": text},
+            "condition": {
+                "phase": "Pending",
+                "conditions": [{"type": "PodScheduled", "status": "False", "message": text}],
+            },
+        }[where]
+        (tmp_path / "log.txt").write_text(text, "utf-8")
+        pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {"containers": []}}
+        (tmp_path / "pod.yaml").write_text(json.dumps(pod | {"status": status}), "utf-8")
+        option = ("--log", tmp_path / "log.txt") if where == "log" else ("-f", tmp_path / "pod.yaml")
+        (cause, *_) = json.loads(gpugate("why", *option, "-o", "json").stdout)["causes"] or [{"name": ""}]
+        found[heading] = cause["name"], where
+
+    assert found == _ERRORS
