@@ -241,6 +241,13 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     assert [("spec.template", 1, 3)] == [(row["path"], row["count"], row["of"]) for row in found["nodes"]]
     assert admitted["spec"]["template"] == template
 
+    explained = gpugate("explain", *arguments).stdout
+    (facts,) = _objects(gpugate("explain", *arguments, "-o", "json"))
+    assert explained.startswith("✓ unchanged  Deployment ml/serve; its pods: ✎ patched  ")
+    assert "nodes  1 of 3 that the scheduler may choose: NVIDIA-A100-SXM4-40GB\n" in explained
+    assert "- matchExpressions:\n" in explained
+    assert facts["nodes"] == found["nodes"]
+
 
 def test_messages_are_available_in_chinese(tmp_path: Path) -> None:
     """With the rule's own Chinese description."""

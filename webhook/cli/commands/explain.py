@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from shutil import get_terminal_size
 from time import time
@@ -28,6 +28,7 @@ from webhook.cli.inputs.options import (
     workloads_option,
 )
 from webhook.cli.inputs.session import Session, with_session
+from webhook.cli.report.candidate_nodes import candidate_lines, candidate_nodes
 from webhook.cli.report.model import violation_facts
 from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.terminal.vocabulary import (
@@ -37,6 +38,7 @@ from webhook.cli.terminal.vocabulary import (
     EXEMPT,
     ITS_PODS,
     NO_RESOURCES,
+    NODES,
     NOT_APPLICABLE_RULES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
@@ -47,6 +49,7 @@ from webhook.cli.terminal.vocabulary import (
     UNCHANGED,
     WOULD_INJECT,
 )
+from webhook.yaml_output import dump_yaml
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -138,6 +141,7 @@ def source_of(evaluation: RuleEvaluation) -> str:
 
 # Columns for the branches of the tree, the mark and the spaces around a rule's name.
 _BEFORE_RULES: Final = 13
+_LONGEST_CHANGE: Final = 120  # characters of a value in one line
 _COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 
 
@@ -180,10 +184,13 @@ def command(
     for (source, request, name), explanation in session.results(filenames, namespace, explained):
         decisions.append(explanation.decision)
         heading = {"source": str(source), "kind": request.kind, "namespace": request.namespace, "name": name}
+        scoped = not explanation.out_of_scope
+        nodes = candidate_nodes(session.snapshot, request, explanation.decision) if scoped else []
         if output == "json":
             facts.append(heading | explanation_facts(explanation, session.language, everything=everything))
+            facts[-1]["nodes"] = nodes
         else:
-            show(writer.tree(heading, explanation))
+            show(writer.tree(heading, explanation, candidate_lines(nodes)))
     if output == "json":
         print_json(encode({"objects": facts}).decode())
     else:
@@ -199,8 +206,8 @@ class _TreeWriter:
         self._language = language
         self._everything = everything
 
-    def tree(self, heading: dict[str, str], explanation: Explanation) -> Tree:
-        """Return the explanation of an object as a tree."""
+    def tree(self, heading: dict[str, str], explanation: Explanation, nodes: Iterable[Message]) -> Tree:
+        """Return the explanation of an object as a tree. nodes: lines on where its pods may run."""
         from rich.tree import Tree
 
         mark, result, colour = result_of(explanation)
@@ -225,8 +232,10 @@ class _TreeWriter:
             tree.add(_line((self._say(ACTIONS[Action.WARN]), "yellow"), (self._say(warning), "")))
         for note in explanation.decision.notes:
             tree.add(_line((self._say(NOTE), "green"), (self._say(note), "")))
-        for line in not_checked_lines(explanation.decision, self._language):
-            tree.add(_line((f"{NOT_CHECKED_MARK} {self._say(NOT_CHECKED)}", "dim"), (line, "")))
+        for line in nodes:
+            tree.add(_line((self._say(NODES), "cyan"), (self._say(line), "")))
+        for text in not_checked_lines(explanation.decision, self._language):
+            tree.add(_line((f"{NOT_CHECKED_MARK} {self._say(NOT_CHECKED)}", "dim"), (text, "")))
         return tree
 
     def _add_container(self, tree: Tree, container: ContainerTrace) -> None:
@@ -290,9 +299,12 @@ class _TreeWriter:
         name = field_path(path)
         if path[-2:-1] == ("env",) and isinstance(value, dict):
             name, value = f"env {value.get('name')}", value.get("value", value.get("valueFrom"))
-        change = f"{name}: {msgspec.json.encode(value).decode()}"
         reason = ", ".join(filter(None, (self._say(edit.reason), rule)))
-        return _line(("+", "green"), (change, "green"), (f"({reason})", "dim"))
+        change = f"{name}: {msgspec.json.encode(value).decode()}"
+        if len(change) <= _LONGEST_CHANGE:
+            return _line(("+", "green"), (change, "green"), (f"({reason})", "dim"))
+        head = _line(("+", "green"), (f"{name}:", "green"), (f"({reason})", "dim"))
+        return head.append("\n" + printable(dump_yaml(value).rstrip(), "\n"), "green")
 
     def _say(self, words: Message, **facts: object) -> str:
         return words.having(**facts).in_language(self._language)
