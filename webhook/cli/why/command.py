@@ -320,7 +320,7 @@ def _pod_in(filename: str) -> dict[str, Any]:
                 raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
             pods.append(value)
     if len(pods) != 1:
-        found = f"{len(pods)} pods" if pods else ", ".join(kinds)
+        contents = f"{len(pods)} pods" if pods else ", ".join(kinds)
         hint = "" if pods else "; gpugate explain reads manifests of workloads"
-        raise BadInputError(f"{filename}: expected one pod as kubectl prints it, found {found}{hint}")
+        raise BadInputError(f"{filename}: expected one pod as kubectl prints it, found {contents}{hint}")
     return pods[0]
