@@ -23,7 +23,7 @@ READY_S: Final = 90.0
 POLL_S: Final = 0.1
 LOOK_S: Final = 2.0
 # Seconds that a server gets to end by itself; all three together take about one.
-STOP_S: Final = 20.0
+STOP_S: Final = 60.0
 
 
 def reserve_port() -> socket.socket:
