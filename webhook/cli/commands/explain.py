@@ -32,6 +32,7 @@ from webhook.cli.report.candidate_nodes import candidate_lines, candidate_nodes
 from webhook.cli.report.model import violation_facts
 from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.terminal.vocabulary import (
+    ACTION_COLOURS,
     ACTIONS,
     ASSUMES,
     DENIED,
@@ -142,7 +143,6 @@ def source_of(evaluation: RuleEvaluation) -> str:
 # Columns for the branches of the tree, the mark and the spaces around a rule's name.
 _BEFORE_RULES: Final = 13
 _LONGEST_CHANGE: Final = 120  # characters of a value in one line
-_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 
 
 @click.command()
@@ -283,7 +283,7 @@ class _TreeWriter:
     def _finding(self, finding: Finding) -> Text:
         message = self._say(finding.message)
         return _line(
-            (self._say(ACTIONS[finding.action]), _COLOURS[finding.action]),
+            (self._say(ACTIONS[finding.action]), ACTION_COLOURS[finding.action]),
             (lines(message) if finding.basis else message, ""),
         )
 

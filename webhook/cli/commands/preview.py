@@ -60,6 +60,7 @@ from webhook.cli.terminal.console import (
     styled,
 )
 from webhook.cli.terminal.vocabulary import (
+    ACTION_COLOURS,
     ACTIONS,
     CAPPED_PREVIEW,
     DENIED,
@@ -79,7 +80,6 @@ from webhook.cli.terminal.vocabulary import (
 from webhook.yaml_output import dump_yaml
 
 _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
-_ACTION_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
 
 
@@ -233,7 +233,7 @@ def _show_diff(language: Language, preview: Preview) -> None:
     print_line(head, title, styled(f" {preview.source}", dim=True))
     for finding in (*decision.violations, *decision.notices):
         word = ACTIONS[finding.action].in_language(language)
-        _print_message(word, _ACTION_COLOURS[finding.action], _with_rule(finding, language))
+        _print_message(word, ACTION_COLOURS[finding.action], _with_rule(finding, language))
     for alone in warnings_alone(decision):
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", alone.in_language(language))
     for note in decision.notes:

@@ -20,7 +20,7 @@ _MAX_NAMES: Final = 20  # of nodes in one row
 _MAX_PRODUCTS: Final = 4  # in one line
 _REQUESTS: Final = "requests."
 _SOME: Final = Message("{count} of {of} that the scheduler may choose: {products}")
-_NONE: Final = Message("none of {of} has the labels, taints and amounts that the scheduler looks for")
+_NONE: Final = Message("none of {of}: the labels, taints or amounts of each exclude it")
 _MORE: Final = Message("{products} and {count} more")
 
 

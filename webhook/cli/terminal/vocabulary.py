@@ -25,6 +25,8 @@ NOTE: Final = Message("note")
 NODES: Final = Message("nodes")
 QUOTA: Final = Message("quota")
 
+ACTION_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
+
 # A number with its noun.
 COUNTED: Final = {
     "workload": (Message("1 workload"), Message("{count} workloads")),
