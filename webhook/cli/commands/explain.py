@@ -30,12 +30,14 @@ from webhook.cli.inputs.options import (
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.candidate_nodes import candidate_lines, candidate_nodes
 from webhook.cli.report.model import violation_facts
+from webhook.cli.report.rule_pages import page_of
 from webhook.cli.terminal.console import Styled, counted, lines, print_json, print_summary, show
 from webhook.cli.terminal.vocabulary import (
     ACTION_COLOURS,
     ACTIONS,
     ASSUMES,
     DENIED,
+    EXAMPLES,
     EXEMPT,
     ITS_PODS,
     NO_RESOURCES,
@@ -106,6 +108,7 @@ def _rule(evaluation: RuleEvaluation, language: Language) -> dict[str, Any]:
     return {
         "name": evaluation.rule.name,
         "source": source_of(evaluation),
+        "docs": page_of(evaluation.rule.name),
         "outcome": evaluation.outcome,
         "why": evaluation.why.in_language(language),
         "requirements": [line.in_language(language) for line in evaluation.requirements],
@@ -279,6 +282,8 @@ class _TreeWriter:
         for line in evaluation.unused:
             yield _line((self._say(NOTE), "green"), (self._say(line), ""))
         yield from map(self._finding, (*evaluation.violations, *evaluation.notices))
+        if evaluation.findings and (page := page_of(evaluation.rule.name)):
+            yield _line((self._say(EXAMPLES), "dim"), (page, "dim"))
 
     def _finding(self, finding: Finding) -> Text:
         message = self._say(finding.message)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 from rules.text.printable import printable, printable_json
 from rules.text.yaml_document import Location
 from webhook.cli.report.model import RenderedFinding, Report, Target
+from webhook.cli.report.rule_pages import address_of, page_of
 from webhook.cli.terminal.vocabulary import LEVELS, MORE_FINDINGS, heading
 
 # Rows of a table: GitHub shows a summary of 1 MiB at most.
@@ -53,7 +54,9 @@ def sarif(report: Report) -> str:
     driver = {
         "name": report.tool,
         "version": version("gpugate"),
-        "rules": [{"id": code, "shortDescription": {"text": about}} for code, about in codes.items()],
+        "rules": [
+            {"id": code, "shortDescription": {"text": about}} | _help(code) for code, about in codes.items()
+        ],
     }
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
@@ -62,6 +65,13 @@ def sarif(report: Report) -> str:
         "runs": [{"tool": {"driver": driver}, "columnKind": "unicodeCodePoints", "results": results}],
     }
     return printable_json(json.dumps(document, ensure_ascii=False, indent=2))
+
+
+def _help(code: str) -> dict[str, Any]:
+    """Return where a built-in rule is explained; `helpUri` is an absolute address."""
+    page = page_of(code)
+    text: dict[str, Any] = {"help": {"text": page}} if page else {}
+    return text | {"helpUri": page} if address_of(code) else text
 
 
 def _location(target: Target, place: Location | None) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from rules.text.i18n import Message
 from rules.text.printable import printable
 from webhook.cli.matrix.matrix import LEVEL_LABELS, Column, footnotes, letters
 from webhook.cli.report.model import DENY, EFFECTS, NOT_CHECKED, WARN, Report
+from webhook.cli.report.rule_pages import address_of
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import heading, value
 
@@ -119,6 +120,7 @@ def _templates(language: Language) -> Environment:
         "heading": partial(heading, language=language),
         "value": partial(value, language=language),
         "lang": _TAGS.get(language, language),
+        "address_of": address_of,
         "most_rows": _MOST_ROWS,
     }
     return environment
