@@ -151,9 +151,10 @@ class MessageWriter:
         fix, reason = self._joined(filter(None, fixes)), self._in(container.name, cause)
         path = field_path(result.path or (*container.path, "image"))
         if not denied:
-            return notice(rule.name, reason, fix, cause)._replace(path=path)
+            return notice(rule.name, reason, fix, cause)._replace(path=path, edits=result.edits)
         basis = Basis.POLICY if result.setting else Basis.FACT
-        return Finding(rule.name, rule.action, path, reason, fix, cause, basis, container.path)
+        finding = Finding(rule.name, rule.action, path, reason, fix, cause, basis, container.path)
+        return finding._replace(edits=result.edits)
 
     def declared(
         self, rule: CompatibilityRule, action: Action, container: Container, names: Sequence[str]

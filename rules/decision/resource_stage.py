@@ -15,6 +15,7 @@ from rules.decision.recorder import Change
 from rules.kube.names import ANNOTATION, is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
+from rules.model.edit import Edit
 from rules.model.finding import Basis, Finding
 from rules.model.rule import (
     Action,
@@ -125,6 +126,7 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
                     facts["path"],
                     basis=Basis.FACT,
                     container=container.path,
+                    edits=_edits(container, key, words, limit, request),
                 )
                 violations.append(messages.worded(violation, words, messages.API_SERVER, facts, fix))
     return violations
@@ -150,6 +152,17 @@ def _facts(container: Container, field: str, key: str, **values: object) -> dict
     # Equal messages have equal values, which can be hashed: a quantity may be a list, an error is its text.
     values = {name: value if isinstance(value, Message) else str(value) for name, value in values.items()}
     return {**values, "container": container.name, "path": path, "limit_path": limit_path, "key": key}
+
+
+def _edits(
+    container: Container, key: str, words: messages.Words, limit: object, request: object
+) -> tuple[Edit, ...]:
+    """Return the edit that lets limit and request of a resource agree, for the words that say so."""
+    if words is messages.REQUEST_DIFFERS:
+        return (Edit(container.resource_path(REQUESTS, key), str(request), str(limit)),)
+    if words is messages.REQUEST_WITHOUT_LIMIT:
+        return (Edit(container.resource_path(LIMITS, key), "", str(request)),)
+    return ()
 
 
 def _shares(key: str, offered: Offered) -> str:
@@ -233,11 +246,13 @@ class _ContainerCheck:
     def _own_request(self, key: str, limit: object, request: object) -> None:
         """Report a request that is not the limit."""
         if limit is not None:
-            self._add(REQUESTS, key, messages.REQUEST_DIFFERS, actual=request, limit=limit)
+            self._add(REQUESTS, key, words := messages.REQUEST_DIFFERS, actual=request, limit=limit)
+            self._set_edits(_edits(self._container, key, words, limit, request))
         elif self._rule.limits is LimitsPolicy.DISABLED and self._rule.requests is RequestsPolicy.DISABLED:
             self._add(REQUESTS, key, messages.REQUEST_FORBIDDEN, actual=request)
         else:
-            self._add(REQUESTS, key, messages.REQUEST_WITHOUT_LIMIT, actual=request)
+            self._add(REQUESTS, key, words := messages.REQUEST_WITHOUT_LIMIT, actual=request)
+            self._set_edits(_edits(self._container, key, words, limit, request))
 
     def _add(
         self,
@@ -254,6 +269,10 @@ class _ContainerCheck:
         facts = _facts(self._container, field, key, **values)
         violation = self._violation(action or rule.action, facts["path"])
         self.findings.append(messages.worded(violation, words, rule.description, facts, fix))
+
+    def _set_edits(self, edits: tuple[Edit, ...]) -> None:
+        """Set the edits of the last violation."""
+        self.findings[-1] = self.findings[-1]._replace(edits=edits)
 
     def _violation(self, action: Action, path: str) -> Finding:
         return Finding(self._rule.name, action, path, basis=Basis.POLICY, container=self._container.path)
@@ -348,10 +367,15 @@ class _ContainerCheck:
         **values: object,
     ) -> None:
         """Add a violation of the value `actual`, which is suggested in the unit of the resource, if known."""
-        if (value := self._in_units(values["actual"])) is not None:
+        edits: tuple[Edit, ...] = ()
+        if (value := self._in_units(actual := values["actual"])) is not None:
             values |= {"value": value, "unit": self._rule.unit}
             fix = messages.USE_VALUE
+            container = self._container
+            written = container.written_fields(key, actual)
+            edits = tuple([Edit(container.resource_path(at, key), str(actual), str(value)) for at in written])
         self._add(field, key, words, action=action, fix=fix, **values)
+        self._set_edits(edits)
 
     def _in_units(self, quantity: object) -> int | None:
         """Return a quantity with suffix or fraction as a number of the resource, if that satisfies the rule.

@@ -133,6 +133,18 @@ class Container:
         resources = self.raw.get("resources") or {}
         return any((resources.get(field) or {}).get(key) is not None for field in ("limits", "requests"))
 
+    def written_fields(self, key: str, quantity: object) -> list[str]:
+        """Return the fields of `resources` in which the object has this quantity, before any edit.
+
+        One field of a resource that an annotation requests.
+        """
+        if key.startswith(ANNOTATION):
+            return ["limits"]
+        resources = self.raw.get("resources") or {}
+        return [
+            field for field in ("limits", "requests") if (resources.get(field) or {}).get(key) == quantity
+        ]
+
     def request(self, key: str) -> Any:
         """Return the requested quantity of a resource: the request, else the limit.
 

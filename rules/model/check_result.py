@@ -8,6 +8,7 @@ from enum import IntEnum
 from typing import Final
 
 from rules.cuda.tables import cuda_error
+from rules.model.edit import Edit
 from rules.text.i18n import Message
 from rules.text.paths import Path
 
@@ -31,6 +32,7 @@ class CheckResult:
     that the container would end in, or 0. setting: the key of the rule that decides so (policy), or empty: it
     follows from facts about image, driver and GPU. warns: whether a pod is warned of it if it is UNSTABLE;
     otherwise it only makes other nodes preferable. path: of what causes it in the object; empty: the image.
+    edits: as of a finding.
     """
 
     level: Level
@@ -41,6 +43,7 @@ class CheckResult:
     setting: str = ""
     warns: bool = True
     path: Path = ()
+    edits: tuple[Edit, ...] = ()
     # Reason and error; a result is made once and shown often.
     summary: Message = field(init=False, repr=False, compare=False)
 

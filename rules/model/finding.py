@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from rules.model.certainty import Certainty
+from rules.model.edit import Edit
 from rules.model.rule import Action
 from rules.text.i18n import Lines, Message
 from rules.text.paths import Path
@@ -43,7 +44,8 @@ class Finding(NamedTuple):
     do, or nothing. cause: the reason without container, path and nodes, which objects with the same fault
     share; empty if it is the reason. basis: what it rests on. container: the path of the container
     that it is about; empty for a pod. rule_action: the action without the cap of `--enforcement-action`,
-    None if there is no cap. table: the lines below the reason. lacks_fact: whether a fact is missing.
+    None if there is no cap. table: the lines below the reason. lacks_fact: whether a fact is missing. edits:
+    the fix as changes of the object, if there is only one that is right.
     """
 
     rule: str
@@ -57,6 +59,7 @@ class Finding(NamedTuple):
     rule_action: Action | None = None
     table: Message = _NONE
     lacks_fact: bool = False
+    edits: tuple[Edit, ...] = ()
 
     @property
     def message(self) -> Message:

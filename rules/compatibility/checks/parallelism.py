@@ -10,6 +10,7 @@ from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_de
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
+from rules.model.edit import Edit
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities, is_slice
@@ -90,7 +91,8 @@ def _result(
     if needed > requested.devices:
         alone = nodes == 1 and not shared and not container.env_from and not _may_see_others(container)
         certain = program.certain and alone and not container.is_privileged
-        return _too_few(capped(level, certain=certain), program, requested, needed, nodes)
+        result = _too_few(capped(level, certain=certain), program, requested, needed, nodes)
+        return replace(result, edits=_lower_flag(program, requested, container)) if certain else result
     # CUDA_VISIBLE_DEVICES divides them by hand, for several programs.
     is_alone = (
         program.exact
@@ -144,6 +146,31 @@ def _too_few(
         lower = Message("{lower} and request {rest}", lower=lower, rest=rest)
     remedy = Message("request {amount}, or {lower}", amount=amount, lower=lower)
     return CheckResult(level, reason, remedy)
+
+
+def _lower_flag(program: Parallelism, requested: RequestedGpus, container: Container) -> tuple[Edit, ...]:
+    """Return the edit of the only flag that sets a number, to that of the requested GPUs.
+
+    Nothing if a model is not made for that number, or if the flag is not written exactly once.
+    """
+    count = requested.devices
+    if len(program.written) != 1 or not count or (program.splits_model and count & (count - 1)):
+        return ()
+    (written,) = program.written
+    lowered = f"{written.rstrip('0123456789')}{count}"
+    name, _, value = written.partition(" ")
+    edits: list[Edit] = []
+    for field in ("command", "args"):
+        words = container.strings(field)
+        for index, word in enumerate(words):
+            if value and words[index : index + 2] == [name, value]:
+                edits.append(Edit((*container.path, field, index + 1), value, str(count)))
+            elif written in word:
+                edits.append(Edit((*container.path, field, index), written, lowered))
+    name, _, value = written.partition("=")
+    if name in container.variables and container.variables[name].get("value") == value:
+        edits.append(Edit((*container.variable_path(name), "value"), value, str(count)))
+    return tuple(edits) if len(edits) == 1 else ()
 
 
 def _over_slices(level: Level, program: Parallelism, needed: int, nodes: int) -> CheckResult:

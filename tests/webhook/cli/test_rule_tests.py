@@ -32,8 +32,8 @@ from tests.support.command import gpugate
 from tests.support.node_builders import compatibility_rule
 from tests.support.paths import ROOT, TESTS
 from webhook.cli.inputs.files import catalog_path, read_path
+from webhook.cli.inputs.yaml_edit import flow
 from webhook.cli.test.runner import Runner
-from webhook.cli.test.yaml_edit import flow
 
 PAGE = ROOT / "docs" / "rule-tests.md"
 SEED = TESTS / "rules" / "catalog" / "seed"

@@ -32,10 +32,10 @@ from rules.schema.errors import suggestion
 from rules.text.glob import glob
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.files import catalog_path, read_path
+from webhook.cli.inputs.yaml_edit import Edit, edited, list_edit, scalar_edit
 from webhook.cli.terminal.console import BadInputError
 from webhook.cli.test.cases import Case, RuleTest, read_tests
 from webhook.cli.test.comparison import Difference, differences, value_at
-from webhook.cli.test.yaml_edit import Edit, edited, list_edit, scalar_edit
 
 # Prefix of paths in the folder of the built-in rules.
 BUILT_IN: Final = "shipped:"

@@ -36,10 +36,10 @@ class Edit:
 
 def scalar_edit(document: Document, path: Path, text: str) -> Edit | None:
     """Return the edit that replaces the scalar at a path; None if it is absent, merged or an alias."""
-    nodes = _nodes(document, path)
+    nodes = nodes_at(document, path)
     if not nodes or not isinstance(nodes[-1], yaml.ScalarNode):
         return None
-    return Edit(_start(document, nodes[-1]), _end(document, nodes[-1]), text)
+    return Edit(start_of(document, nodes[-1]), _end(document, nodes[-1]), text)
 
 
 def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | None:
@@ -48,7 +48,7 @@ def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | N
     None if the value is absent, merged or an alias.
     """
     items = [flow(value) for value in values]
-    nodes = _nodes(document, path)
+    nodes = nodes_at(document, path)
     if not nodes:
         return None
     *above, key, value = nodes
@@ -57,7 +57,7 @@ def list_edit(document: Document, path: Path, values: Sequence[Any]) -> Edit | N
     end = _end(document, value)
     block_style = not any(getattr(node, "flow_style", False) for node in above)
     if block_style and items and isinstance(value, yaml.SequenceNode) and not value.flow_style:
-        start = _start(document, value)
+        start = start_of(document, value)
         return Edit(start, end, f"\n{' ' * start.column}".join(f"- {item}" for item in items))
     after_colon = Position(document.line + key.end_mark.line, key.end_mark.column + 1)
     if block_style and items:
@@ -88,24 +88,27 @@ def flow(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _nodes(document: Document, path: Path) -> list[yaml.Node]:
+def nodes_at(document: Document, path: Iterable[str | int]) -> list[yaml.Node]:
     """Return the nodes from the root to the key and the value at a path; empty if it is absent."""
     nodes: list[yaml.Node] = []
     node = document.tree()
     key: yaml.Node = node
     for step in path:
         nodes.append(node)
-        if isinstance(node, yaml.MappingNode):
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int) and step < len(node.value):
+            key = node = node.value[step]
+        elif isinstance(node, yaml.MappingNode):
             member = next((pair for pair in reversed(node.value) if pair[0].value == str(step)), None)
             if member is None:
                 return []
             key, node = member
         else:
-            key = node = node.value[step]
+            return []
     return [*nodes, key, node]
 
 
-def _start(document: Document, node: yaml.Node) -> Position:
+def start_of(document: Document, node: yaml.Node) -> Position:
+    """Return where the text of a value begins."""
     return Position(document.line + node.start_mark.line, node.start_mark.column)
 
 
