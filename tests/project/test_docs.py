@@ -343,9 +343,15 @@ def test_every_metric_that_a_page_names_is_served(page: str) -> None:
     assert set() == named - served
 
 
-def test_the_readme_has_each_command_in_its_table() -> None:
+@pytest.mark.parametrize("page", ["README.md", "README.zh-CN.md"])
+def test_the_readme_is_short(page: str) -> None:
+    """What a stranger reads first; the rest is in docs."""
+    assert len(text_of(page).splitlines()) <= 150
+
+
+def test_the_page_of_the_command_line_has_each_command_in_its_table() -> None:
     """Each that `gpugate --help` lists."""
-    rows = re.findall(r"^\| `gpugate (.+?)`", text_of("README.md"), re.MULTILINE)
+    rows = re.findall(r"^\| `gpugate (.+?)`", text_of("docs/command-line.md"), re.MULTILINE)
     listed = main.list_commands(click.Context(main))
 
     assert [] == [name for name in listed if not any(f"{row} ".startswith(f"{name} ") for row in rows)]
