@@ -2,7 +2,7 @@
 
 Only the question whether the facts of one node suit a container is the product's (`check_on_node`). Which
 entries are candidates, what they mean together, and where affinity may lead, is done again in plain loops.
-The table: docs/compatibility.md.
+The table: docs/compatibility-semantics.md.
 """
 
 from __future__ import annotations

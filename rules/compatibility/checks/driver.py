@@ -1,7 +1,7 @@
 """The driver's CUDA version against what the programs need: minor-version and forward compatibility.
 
 Source: https://docs.nvidia.com/deploy/cuda-compatibility/, the tables in `facts/`, and the table in
-docs/compatibility.md.
+docs/compatibility-semantics.md.
 """
 
 from __future__ import annotations

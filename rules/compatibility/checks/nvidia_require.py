@@ -1,6 +1,6 @@
 """NVIDIA_REQUIRE_*: NVIDIA's container runtime starts no container whose expressions are unsatisfied.
 
-Only its legacy mode evaluates them; see docs/compatibility.md.
+Only its legacy mode evaluates them; see docs/compatibility-semantics.md.
 """
 
 from __future__ import annotations

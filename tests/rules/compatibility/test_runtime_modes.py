@@ -1,7 +1,7 @@
 """Images against drivers in each mode of the container runtime: one table of verdicts, and laws about it.
 
 `pytest tests/rules/compatibility/test_runtime_modes.py --update-golden` writes the table; read the diff
-before a commit, and compare it with the table in docs/compatibility.md.
+before a commit, and compare it with the table in docs/compatibility-semantics.md.
 """
 
 from __future__ import annotations
