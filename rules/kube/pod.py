@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.kube.json_patch import ObjectError, Recorder
@@ -21,6 +22,7 @@ from rules.text.paths import Path, field_path
 
 T = TypeVar("T")
 _NOTHING: Final[dict[str, Any]] = {}
+_NAME: Final = itemgetter("name")
 _NOT_ZERO: Final = "1"
 _ALL_TAINTS: Final = [{"operator": "Exists"}]
 # Characters of a container's name in messages; the API server accepts 63. A longer one is shown by its path.
@@ -200,7 +202,7 @@ class Container:
         if self._variables is None:
             entries = self.env
             try:
-                self._variables = {entry["name"]: entry for entry in entries}
+                self._variables = dict(zip(map(_NAME, entries), entries, strict=True))
                 "".join(self._variables)  # raises TypeError unless all are strings
                 self._variables.pop("", None)
             except (KeyError, TypeError):
@@ -405,7 +407,9 @@ class Pod:
     def _metadata(self, field: str) -> Mapping[str, str]:
         """Return the texts of a map in the metadata, which are read once for all containers and rules."""
         if (texts := self._texts.get(field)) is None:
-            texts = self._texts[field] = _strings(self.get("metadata", field))
+            metadata = self.raw.get("metadata") if self._has_metadata and not self.recorder.edits else None
+            value = metadata.get(field) if metadata else self.get("metadata", field)
+            texts = self._texts[field] = _strings(value)
         return texts
 
     def once(self, name: str, read: Callable[[Pod], T]) -> T:
@@ -464,7 +468,11 @@ def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any
 def _strings(value: Any) -> Mapping[str, str]:
     if not isinstance(value, dict):
         return _NOTHING
-    return {key: text for key, text in value.items() if isinstance(text, str)}
+    try:
+        "".join(value.values())  # raises TypeError unless all are strings, as they nearly always are
+    except TypeError:
+        return {key: text for key, text in value.items() if isinstance(text, str)}
+    return value
 
 
 # Maximum bytes of arguments and variables with which the kernel starts a program: a quarter of its stack of
