@@ -13,7 +13,11 @@ import click
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language
 from rules.text.i18n import Message
+from rules.text.paths import field_path
 from rules.text.printable import printable
+from rules.text.yaml_document import SourceError, read
+from webhook.cli.inputs.files import BAD_INPUT, STDIN, write_text
+from webhook.cli.inputs.fixes import fix_texts
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
     WITHOUT_NODES,
@@ -54,6 +58,7 @@ from webhook.cli.terminal.console import (
     print_error,
     print_json,
     print_line,
+    print_note,
     print_summary,
     print_warning,
     show,
@@ -64,10 +69,13 @@ from webhook.cli.terminal.vocabulary import (
     ACTIONS,
     CAPPED_PREVIEW,
     DENIED,
+    FIXED,
+    FIXED_BY_ADDING,
     ITS_PODS,
     NODES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
+    NOT_FIXED,
     NOTE,
     PATCHED,
     PODS_PATCHED_COUNT,
@@ -122,10 +130,25 @@ class Preview:
     "junit, github and markdown: denials, warnings and what is not checked, for CI.",
 )
 @fail_on_decision_option
+@click.option(
+    "--fix",
+    "fixes",
+    flag_value="write",
+    help="Write the fix of each finding that has only one into the files, and preview the result; of stdin, "
+    "print the fixed text.",
+)
+@click.option(
+    "--diff",
+    "fixes",
+    flag_value="diff",
+    help="Print these fixes as a diff, and write nothing; exit status 1.",
+)
 @decision_options
 @workloads_option
 @with_session
-def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, session: Session) -> None:
+def command(
+    filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, fixes: str | None, session: Session
+) -> None:
     """Show the admission result, the reasons and the patch for each object.
 
     Reads YAML or JSON manifests of any kind and recorded AdmissionReviews. The decision is that of the
@@ -139,8 +162,14 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
       gpugate preview -f pod.yaml --nodes nodes.yaml
       gpugate preview https://example.com/pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
+      gpugate preview -f manifests/ --diff
+      gpugate preview -f manifests/ --fix
     """
     session.load()
+    if fixes:
+        has_fixes = _fix(session, filenames, namespace, write=fixes == "write")
+        if fixes == "diff" or "-" in filenames:
+            sys.exit(BAD_INPUT if session.failed else int(has_fixes and fixes == "diff"))
     if session.cluster.selected and (action := cluster_cap(session.cluster)):
         session.add_note(CAPPED_PREVIEW.having(action=action).in_language(session.language))
     previews: list[Preview] = []
@@ -151,18 +180,10 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
     }
     print_one = printers.get(output)
 
-    for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
-        has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
-        preview = Preview(source, request, name, has_pods or bool(decision.rules), decision)
-        if has_pods:
-            nodes = candidate_nodes(session.snapshot, request, decision)
-            preview = replace(preview, nodes=tuple(nodes))
-        if decision.allowed and request.operation == "CREATE" and has_pods:
-            of, workloads = (request.group, request.kind, request.namespace), session.policy.workloads
-            preview = replace(preview, quotas=session.quotas.findings(workloads, *of, preview.patched()))
+    for preview in _previews(session, filenames, namespace):
         previews.append(preview)
         if print_one:
-            print_one(previews[-1])
+            print_one(preview)
     if output == "json":
         from webhook.admission.review import encode
 
@@ -176,6 +197,50 @@ def command(filenames: tuple[str, ...], namespace: str, output: str, fail_on: st
         for line in without_nodes((preview.decision for preview in previews), session.language):
             print_summary(line, err=output != "diff")
     sys.exit(session.exit_status((preview.decision for preview in previews), fail_on))
+
+
+def _previews(session: Session, filenames: tuple[str, ...], namespace: str) -> Iterator[Preview]:
+    for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
+        has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
+        preview = Preview(source, request, name, has_pods or bool(decision.rules), decision)
+        if has_pods:
+            nodes = candidate_nodes(session.snapshot, request, decision)
+            preview = replace(preview, nodes=tuple(nodes))
+        if decision.allowed and request.operation == "CREATE" and has_pods:
+            of, workloads = (request.group, request.kind, request.namespace), session.policy.workloads
+            preview = replace(preview, quotas=session.quotas.findings(workloads, *of, preview.patched()))
+        yield preview
+
+
+def _fix(session: Session, filenames: tuple[str, ...], namespace: str, *, write: bool) -> bool:
+    """Fix files, or print the fixed text of stdin, or print a diff; return whether there was a fix."""
+    count = 0
+    for name, before, after, attempts in fix_texts(session, filenames, namespace):
+        for place, finding, why_not in attempts:
+            first = finding.edits[0]
+            facts = {"place": f"{place.file}:{place.line}", "old": first.old, "new": first.new}
+            facts["path"] = field_path(first.path)
+            words = NOT_FIXED if why_not else FIXED if first.old else FIXED_BY_ADDING
+            print_note(words.having(**facts, why=why_not))
+            count += not why_not
+        if not write or name == STDIN:  # else the preview of the result has these errors
+            for error in read(after, name):
+                if isinstance(error, SourceError):
+                    session.add_error(str(error))
+        if not write:
+            _show_file_diff(name, before, after)
+        elif name == STDIN:
+            click.echo(after, nl=False)
+        elif after != before:
+            write_text(name, after)
+    return count > 0
+
+
+def _show_file_diff(name: str, before: str, after: str) -> None:
+    old, new = (text.splitlines(keepends=True) for text in (before, after))
+    for line in unified_diff(old, new, name, name):
+        end = "" if line.endswith("\n") else "\n\\ No newline at end of file\n"
+        click.echo(f"{line}{end}", nl=False)
 
 
 def _facts(language: Language, preview: Preview) -> dict[str, Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
@@ -62,6 +63,8 @@ def _unreadable(url: str, why: str) -> BadInputError:
 BAD_INPUT: Final = 2
 # Names the built-in rules where a rule file or folder is expected; a folder of this name is `./builtin`.
 BUILT_IN: Final = "builtin"
+# The name of stdin in messages.
+STDIN: Final = "stdin"
 _SUFFIXES: Final = (".yaml", ".yml", ".json")
 # Unit tests of the rules in the same folder: neither rules nor manifests.
 _TESTS: Final = (".test.yaml", ".test.yml")
@@ -98,7 +101,7 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
     if path == "-":
         if sys.stdin is None:
             raise BadInputError("stdin is closed")
-        yield "stdin", _decode(sys.stdin.buffer.read(), "stdin", lenient=lenient)
+        yield STDIN, _decode(sys.stdin.buffer.read(), STDIN, lenient=lenient)
         return
     if is_url(path):
         yield path, _decode(read_url(path), path, lenient=lenient)
@@ -145,6 +148,21 @@ def read_file(file: Path) -> bytes:
     except OSError as error:
         fix = _path_hint(file) if isinstance(error, FileNotFoundError) else ""
         raise BadInputError(f"{file}: {error.strerror or error}{fix}") from None
+
+
+def write_text(name: str, text: str) -> None:
+    """Replace the content of a file that `read_path` has read, whose byte order mark stays.
+
+    Raises BadInputError, also for a URL.
+    """
+    if is_url(name):
+        raise BadInputError(f"{name}: a URL cannot be written")
+    file = Path(name)
+    mark = BOM_UTF8 if read_file(file).startswith(BOM_UTF8) else b""
+    try:
+        file.write_bytes(mark + text.encode())
+    except OSError as error:
+        raise BadInputError(os_error_text(error)) from None
 
 
 def _path_hint(missing: Path) -> str:

@@ -8,26 +8,39 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from copy import deepcopy
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import yaml
 
-from rules import Decision, Finding
+from rules import Decision, Finding, ObjectError
 from rules.model.edit import Edit
 from rules.model.finding import cause_of
-from rules.text.i18n import Message
-from rules.text.paths import Path
-from rules.text.yaml_document import Document, SourceError, read, read_json
+from rules.text.i18n import Message, Text
+from rules.text.paths import Path, field_path
+from rules.text.yaml_document import Document, Location, SourceError, read, read_json
+from webhook.cli.inputs.files import read_path
+from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.yaml_edit import Edit as TextEdit
 from webhook.cli.inputs.yaml_edit import edited, flow, nodes_at, scalar_edit, start_of
+
+if TYPE_CHECKING:
+    from webhook.cli.inputs.session import Session
 
 _QUANTITIES: Final = ("limits", "requests")
 _NOT_WRITTEN: Final = Message("the value is not written there")
 _SHARED: Final = Message("an alias or a merge uses the value at another place, too")
 _STILL: Final = Message("the finding would remain")
 _WORSE: Final = Message("it leads to: {finding}")
+
+
+class Attempt(NamedTuple):
+    """A fix of a file. place: of the first value. why_not: why it is not written, or nothing."""
+
+    place: Location
+    finding: Finding
+    why_not: Message
 
 
 class NotFixable(ValueError):  # noqa: N818 - a result
@@ -61,6 +74,59 @@ def fixed(
         if key not in known:
             raise NotFixable(_WORSE.having(finding=new.message))
     return changed
+
+
+def fix_texts(
+    session: Session, filenames: Iterable[str], namespace: str
+) -> Iterator[tuple[str, str, str, list[Attempt]]]:
+    """Yield the name of each file, its text, the text after the fixes of all findings, and the fixes.
+
+    namespace: of objects that do not set one. An invalid object has no fixes. Raises BadInputError if a file
+    cannot be read.
+    """
+    texts = [pair for filename in filenames for pair in read_path(filename)]
+    session.add_objects([value for name, text in texts for _, _, value in _objects(name, text)], namespace)
+    for name, text in texts:
+        yield name, text, *_fix_text(session, name, text, namespace)
+
+
+def _objects(name: str, text: str) -> Iterator[tuple[Document, Path, Any]]:
+    for document in read(text, name):
+        if isinstance(document, Document) and document.value is not None:
+            yield from ((document, place, value) for place, value in document.objects())
+
+
+def _fix_text(session: Session, name: str, text: str, namespace: str) -> tuple[str, list[Attempt]]:
+    """Return a text after the fixes of all findings, and the fixes. The objects stay in their order."""
+    attempts: list[Attempt] = []
+    for at in range(len(objects := [*_objects(name, text)])):
+        tried = set[tuple[Edit, ...]]()
+        while True:
+            document, place, value = objects[at]
+            source = ObjectSource(document, place)
+
+            def decide(value: Any, source: ObjectSource = source) -> Decision:
+                subject = subject_of(source, value, namespace, session.policy.workloads)
+                return session.decide(session.quotas.with_defaults(subject.request)[0])
+
+            try:
+                decision = decide(value)
+            except (InputError, ObjectError):
+                break
+            finding = next((one for one in _findings(decision) if one.edits and one.edits not in tried), None)
+            if finding is None:
+                break
+            tried.add(finding.edits)
+            where, why_not = source.locate(field_path(finding.edits[0].path)), Message()
+            try:
+                text = fixed(text, document, place, finding, decision, decide)
+                objects = [*_objects(name, text)]
+            except NotFixable as error:
+                why_not = error.reason
+            except (InputError, ObjectError) as error:
+                why_not = Text(str(error))
+            attempts.append(Attempt(where, finding, why_not))
+    return text, attempts
 
 
 def _findings(decision: Decision) -> Iterable[Finding]:

@@ -198,6 +198,9 @@ NO_COLUMN: Final = Message("--filter: no column is named {name!r}; the columns a
 PREVIEW_SUMMARY: Final = Message(
     "{objects}: {patched} patched, {denied} denied, {unchanged} unchanged, {warned} with warnings"
 )
+FIXED: Final = Message("{place}: fix of {path}: {old} → {new}")
+FIXED_BY_ADDING: Final = Message("{place}: fix of {path}: add {new}")
+NOT_FIXED: Final = Message("{place}: no fix of {path}: {why}")
 NO_NODES_FOUND: Final = Message("CUDA compatibility not checked: the cluster or file has no nodes")
 NOT_CHECKED_LINE: Final = Message("– not checked: {what} ({workloads})")
 NOT_READ: Final = Message("not checked: {why}")
