@@ -47,7 +47,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates, excluding
 from rules.text.bounded_cache import Budget
 from rules.text.i18n import Message
-from rules.text.paths import field_path
+from rules.text.paths import Path, field_path
 from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -234,11 +234,30 @@ def _without_node(
     if fitting := [prospect for prospect in tainted if prospect.level is not Level.INCOMPATIBLE]:
         untolerated = untolerated_pools(demand, evaluator, fitting)
         return other._replace(findings=(*untolerated, *other.findings))
-    container = demand.containers[unmet][0].path
+    container = demand.containers[unmet][0]
     excluded = _excluded(demand, evaluator, result.elsewhere)
     violation = writer.none_fits(unmet.rule, result, prospects, excluded)
-    violation = violation._replace(path=field_path((*container, "image")), container=container)
+    path = _path_of(container, [node_class.results for node_class in result.classes], unmet)
+    violation = violation._replace(path=field_path(path), container=container.path)
     return other._replace(findings=(*other.findings, violation))
+
+
+def _path_of(
+    container: Container,
+    results: Iterable[Iterable[tuple[RuleRequirement, tuple[CheckResult, ...]]]],
+    unmet: RuleRequirement,
+) -> Path:
+    """Return the path of the flag that makes each node incompatible, or else of the image.
+
+    results: of each node class.
+    """
+    flags: set[str] | None = None
+    for of_class in results:
+        checks = (check for required, checks in of_class if required is unmet for check in checks)
+        incompatible = (check.origin[1] for check in checks if check.level is Level.INCOMPATIBLE)
+        written = {values["written"] for values in incompatible if "written" in values}
+        flags = written if flags is None else flags & written
+    return container.flag_path(min(flags)) if flags else (*container.path, "image")
 
 
 def _excluded(

@@ -214,6 +214,20 @@ class Container:
         index = next(index for index, entry in enumerate(self.env) if entry is self.variables[name])
         return (*self.path, "env", index)
 
+    def flag_path(self, written: str) -> Path:
+        """Return the path of a flag or variable, `--name=value` or `NAME=value`.
+
+        If it is in a script, that of the arguments, or else of the command.
+        """
+        name = written.replace("=", " ").partition(" ")[0]
+        for field in ("args", "command"):
+            for index, word in enumerate(self.strings(field)):
+                if word.startswith(name):
+                    return (*self.path, field, index)
+        if name in self.variables:
+            return self.variable_path(name)
+        return (*self.path, "args" if self.strings("args") else "command")
+
     def strings(self, field: str) -> list[str]:
         """Return a list of strings of the container, such as `args`; entries of another type are omitted."""
         entries = self.raw.get(field)

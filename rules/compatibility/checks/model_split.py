@@ -10,7 +10,6 @@ from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
-from rules.text.paths import Path
 
 
 class ModelSplitCheck(Check):
@@ -30,18 +29,8 @@ class ModelSplitCheck(Check):
                 capped(policy.checks.model, certain=split.certain),
                 split.reason,
                 split.remedy,
-                path=_path(container, split.flag),
+                path=container.flag_path(split.flag),
             )
             for model in requirements.models
             for split in model.splits
         ]
-
-
-def _path(container: Container, flag: str) -> Path:
-    """Return the place of a flag; of a variable, or one in a script, the arguments or the command."""
-    name = flag.replace("=", " ").partition(" ")[0]
-    for field in ("args", "command"):
-        for index, word in enumerate(container.strings(field)):
-            if word.startswith(name):
-                return (*container.path, field, index)
-    return (*container.path, "args" if container.strings("args") else "command")

@@ -44,9 +44,25 @@ def test_a_denied_pod_has_its_violation_at_a_line_with_a_fix() -> None:
     assert not found["allowed"]
     assert ("✗", "denied", "red") == (found["mark"], found["result"], found["colour"])
     ((violation),) = found["findings"]
-    assert ("deny", 7, "compatibility-pgpu") == tuple(violation[key] for key in ("level", "line", "rule"))
-    assert "set --dtype=half" in violation["fix"]
+    assert ("deny", 9, "compatibility-pgpu") == tuple(violation[key] for key in ("level", "line", "rule"))
+    assert violation["fixes"][0].startswith("set --dtype=half")
+    assert "\n" not in violation["message"]
+    assert ["nodes", "GPU", "driver", "CUDA", "compute", "reason"] == violation["table"][0]
+    assert ["1", "Tesla-T4", "?", "12.4", "7.5"] == violation["table"][1][:5]
     assert [] == found["nodes"]
+
+
+def test_a_text_without_objects_has_neither_result_nor_error() -> None:
+    answer = _evaluate(asked("# nothing yet\n"))
+
+    assert ([], []) == (answer["errors"], answer["objects"])
+
+
+def test_a_rule_is_named_by_its_path_in_the_built_in_rules() -> None:
+    ((container),) = _only(asked(language="zh"))["explanation"]
+
+    assert "容器" == container["kind"]
+    assert "builtin/pgpu/gpu.yaml:4" in [rule["source"] for rule in container["rules"]]
 
 
 def test_messages_are_in_the_language_of_the_question() -> None:
@@ -130,7 +146,6 @@ def test_the_rules_of_each_container_are_explained() -> None:
 @pytest.mark.parametrize(
     ("pod", "line", "message"),
     [
-        ("", 1, "contains no objects"),
         ("a: [1\nb: 2\n", 2, "not YAML"),
         ("kind: Pod\n", 1, "expected a Kubernetes object with apiVersion and kind"),
         (f"{POD}---\n{POD.replace('kind: Pod', 'kind: pod')}", 14, "did you mean 'Pod'?"),
