@@ -113,7 +113,7 @@ Pairs = tuple[tuple[RuleRequirement, CheckResult], ...]
 _Words: TypeAlias = Message | str
 
 
-class _Table(Message):
+class NodeTable(Message):
     """A table of nodes with its headings, aligned when it is rendered."""
 
     def __new__(cls, rows: Sequence[Sequence[_Words]]) -> Self:
@@ -123,12 +123,16 @@ class _Table(Message):
     def __bool__(self) -> bool:
         return True
 
-    def _formatted(self, language: Language) -> str:
+    def cells(self, language: Language) -> list[list[str]]:
+        """Return the rows, the headings first."""
         rows = [
             [cell.in_language(language) if isinstance(cell, Message) else printable(cell) for cell in row]
             for row in self[1]["rows"]
         ]
-        return "\n    ".join(_aligned([_COLUMNS.in_language(language).split("|"), *rows]))
+        return [_COLUMNS.in_language(language).split("|"), *rows]
+
+    def _formatted(self, language: Language) -> str:
+        return "\n    ".join(_aligned(self.cells(language)))
 
 
 class MessageWriter:
@@ -423,7 +427,7 @@ class MessageWriter:
             for (cells, key), count in rows[:_ROWS]
         ]
         rest = sum(count for _, count in rows[_ROWS:])
-        return [_Table(shown), *([_MORE.having(count=rest)] if rest else [])]
+        return [NodeTable(shown), *([_MORE.having(count=rest)] if rest else [])]
 
     def _why(self, pairs: Pairs, *, several: bool) -> Message:
         reasons = (

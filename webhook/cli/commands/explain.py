@@ -36,6 +36,7 @@ from webhook.cli.terminal.vocabulary import (
     ACTION_COLOURS,
     ACTIONS,
     ASSUMES,
+    CONTAINER_KINDS,
     DENIED,
     EXAMPLES,
     EXEMPT,
@@ -243,7 +244,7 @@ class _TreeWriter:
 
     def _add_container(self, tree: Tree, container: ContainerTrace) -> None:
         resources = ", ".join(f"{name}: {quantity}" for name, quantity in container.requests.items())
-        title = f"{container.kind} {container.name}"
+        title = f"{self._say(CONTAINER_KINDS[container.kind])} {container.name}"
         requested = resources or self._say(NO_RESOURCES)
         node = tree.add(_line((title, "bold"), (container.image, ""), (requested, "dim")))
         shown = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from rules import Action, Language
+from rules.kube.pod import ContainerKind
 from rules.text.i18n import Message, Text
 
 # The result for an object.
@@ -24,6 +25,13 @@ NOT_CHECKED_MARK: Final = "–"  # neither right nor wrong
 NOTE: Final = Message("note")
 NODES: Final = Message("nodes")
 QUOTA: Final = Message("quota")
+
+CONTAINER_KINDS: Final = {
+    ContainerKind.REGULAR: Message("container"),
+    ContainerKind.INIT: Message("init container"),
+    ContainerKind.SIDECAR: Message("sidecar"),
+    ContainerKind.EPHEMERAL: Message("ephemeral container"),
+}
 
 ACTION_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRUN: "cyan"}
 

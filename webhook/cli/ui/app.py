@@ -19,18 +19,22 @@ import flask
 import msgspec
 from werkzeug.exceptions import HTTPException
 
-from rules.text.i18n import Language
+from rules.model.certainty import Certainty
+from rules.model.decision import ALLOWED
+from rules.text.i18n import Language, Message
 from rules.text.yaml_document import SourceError
 from webhook.cli.ui.cases import CaseError, examples, read_case, write_case, write_test
 from webhook.cli.ui.evaluation import evaluate
 from webhook.cli.ui.page import Page, Question
 from webhook.cli.ui.tables import matrix
+from webhook.cli.why.failures import causes, log_statements
 
 T = TypeVar("T")
 
 # Bytes of a request, as the API server limits them (MaxRequestBodyBytes); two texts with nodes are far below.
 MAX_BODY: Final = 3 * 1024 * 1024
 _HTTP: Final = 80
+_LOG: Final = Message()
 _TYPES: Final = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
@@ -54,6 +58,13 @@ class OpenedCase(msgspec.Struct, forbid_unknown_fields=True):
     """The text of a case file that the user opens."""
 
     text: str
+
+
+class PastedLog(msgspec.Struct, forbid_unknown_fields=True):
+    """The log, or the output of `kubectl describe`, that the user pastes."""
+
+    text: str
+    language: Language = Language.EN
 
 
 def create_app(page: Page, token: str, port: int) -> flask.Flask:
@@ -134,6 +145,7 @@ def _add_answers(app: flask.Flask, page: Page) -> None:
 
     answers("/api/evaluate", Question, partial(evaluate, page))
     answers("/api/matrix", Question, partial(matrix, page))
+    answers("/api/why", PastedLog, _why)
     answers("/api/case", Question, lambda question: {"text": write_case(page, question)})
     answers("/api/ruletest", Question, lambda question: {"text": write_test(page, question)})
     answers("/api/open", OpenedCase, _open_case)
@@ -142,6 +154,23 @@ def _add_answers(app: flask.Flask, page: Page) -> None:
 def _open_case(case: OpenedCase) -> dict[str, str]:
     saved = read_case(case.text)
     return {"pod": saved.pod, "nodes": saved.nodes, "namespace": saved.namespace}
+
+
+def _why(log: PastedLog) -> dict[str, Any]:
+    """Return the causes that `gpugate why --log` finds in a text, each with its lines."""
+    language = log.language
+    return {
+        "causes": [
+            {
+                "certain": cause.certainty is Certainty.CERTAIN,
+                "certainty": cause.certainty.in_language(language),
+                "cause": cause.text.in_language(language),
+                "fix": cause.fix.in_language(language),
+                "evidence": [{"line": seen.place[1]["line"], "text": seen.text} for seen in cause.evidence],
+            }
+            for cause in causes(ALLOWED, log_statements(_LOG, log.text))
+        ]
+    }
 
 
 def _settings(page: Page) -> dict[str, Any]:
@@ -157,7 +186,7 @@ def _settings(page: Page) -> dict[str, Any]:
         "examples": [
             {
                 "title": {language: example.title.text.in_language(language) for language in Language},
-                "pod": example.pod,
+                "pod": {language: example.commented(language) for language in Language},
                 "nodes": example.nodes,
                 "namespace": example.namespace,
             }

@@ -46,10 +46,16 @@ class SavedCase(RuleDocument):
     api_version: Literal["gpugate.dev/v1"] = Field(alias="apiVersion", description="of the format")
     kind: Literal["Case"] = Field(description="of the document")
     title: TextDocument = Field(TextDocument(), description="in the list of examples")
+    comment: TextDocument = Field(TextDocument(), description="for readers, above the objects")
     rules: list[NonEmpty] = Field([BUILT_IN], description="the rules that it was made with, for readers")
     namespace: NonEmpty = Field("default", description="for objects that set none")
     pod: str = Field(description="objects as YAML")
     nodes: str = Field("", description="nodes as YAML; empty: none")
+
+    def commented(self, language: Language) -> str:
+        """Return the objects below the comment in a language."""
+        comment = self.comment.text.in_language(language)
+        return "".join(f"# {line}\n" for line in comment.splitlines()) + self.pod
 
 
 def is_case(text: str) -> bool:

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from difflib import unified_diff
+from pathlib import Path
 from time import time
 from typing import Any, Final
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
+from rules.compatibility.report import NodeTable
 from rules.decision.trace import Explanation
-from rules.text.i18n import Message
-from rules.text.paths import Path
-from rules.text.yaml_document import Document, Location, SourceError, read
+from rules.model.finding import Finding
+from rules.text.i18n import Joined, Message
+from rules.text.paths import Path as FieldPath
+from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
+from webhook.cli.inputs.files import catalog_path
 from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
 from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.report.candidate_nodes import admitted, candidate_nodes
 from webhook.cli.report.model import warnings_alone
-from webhook.cli.terminal.vocabulary import ACTIONS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
-from webhook.cli.ui.page import NODE_TEXT, POD_TEXT, Page, Question
+from webhook.cli.terminal.vocabulary import ACTIONS, CONTAINER_KINDS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
+from webhook.cli.ui.page import BUILT_IN, NODE_TEXT, POD_TEXT, Page, Question
 from webhook.yaml_output import dump_yaml
 
 # Objects in one text that are evaluated: more do not fit on a page.
@@ -30,7 +35,6 @@ _NO_NODES: Final = Message("CUDA compatibility not checked: no nodes chosen")
 _TOO_MANY: Final = Message(
     "more than {most} objects; the others are not checked (use gpugate preview)", most=MAX_OBJECTS
 )
-_EMPTY: Final = Message("contains no objects")
 _DUPLICATE: Final = Message("{message}; the last value is used")
 
 Json = dict[str, Any]
@@ -50,8 +54,6 @@ def evaluate(page: Page, question: Question) -> Json:
             errors.append(_error(entry, POD_TEXT))
         elif entry.value is not None:
             documents.append(entry)
-    if not (documents or errors):
-        errors.append(_error(SourceError(Location(POD_TEXT, 1, 1), _EMPTY.in_language(language)), POD_TEXT))
     values = [(document, *pair) for document in documents for pair in document.objects()]
     objects = [value for _, _, value in values]
     quotas = Quotas(NO_CLUSTER, language)  # of the text
@@ -101,7 +103,7 @@ class _Result:
         self._explanation, self._request = explanation, request
         self._language: Language = question.language
 
-    def facts(self, document: Document, place: Path) -> Json:
+    def facts(self, document: Document, place: FieldPath) -> Json:
         """Return the result as JSON, with lines of the document. place: path of the object in it."""
         explanation, request = self._explanation, self._request
         mark, word, colour = result_of(explanation)
@@ -124,14 +126,15 @@ class _Result:
             "nodes": [] if explanation.out_of_scope else candidate_nodes(self._snapshot, request, decision),
         }
 
-    def _findings(self, document: Document, place: Path) -> Iterator[Json]:
+    def _findings(self, document: Document, place: FieldPath) -> Iterator[Json]:
         """Yield violations, warnings, notes and checks that were not made, as `preview` shows them."""
         decision, language = self._explanation.decision, self._language
         for finding in (*decision.violations, *decision.notices):
             line = ObjectSource(document, place).locate(finding.path).line if finding.path else 0
-            level, fix = finding.action.value, finding.fix.in_language(language)
-            message = finding._replace(fix=Message()).message.in_language(language)
-            yield self._finding(level, ACTIONS[finding.action], message, line, fix, finding.rule)
+            level = finding.action.value
+            message, fixes = finding.reason.in_language(language), _fixes(finding, language)
+            table = _table(finding, language)
+            yield self._finding(level, ACTIONS[finding.action], message, line, fixes, finding.rule, table)
         for warning in warnings_alone(decision):
             yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))
         for note in decision.notes:
@@ -158,10 +161,19 @@ class _Result:
                 yield self._finding("warn", QUOTA, quota.message)
 
     def _finding(
-        self, level: str, word: Message, message: str, line: int = 0, fix: str = "", rule: str = ""
+        self,
+        level: str,
+        word: Message,
+        message: str,
+        line: int = 0,
+        fixes: Sequence[str] = (),
+        rule: str = "",
+        table: Sequence[Sequence[str]] = (),
     ) -> Json:
+        """Return a finding as JSON. fixes: alternatives. table: rows of nodes, the headings first."""
         words = word.in_language(self._language)
-        return {"level": level, "word": words, "message": message, "line": line, "fix": fix, "rule": rule}
+        facts = {"level": level, "word": words, "message": message, "line": line, "rule": rule}
+        return facts | {"fixes": fixes, "table": table}
 
     def _trace(self) -> list[Json]:
         """Return the rules that were evaluated for each container, each with its mark."""
@@ -171,11 +183,46 @@ class _Result:
         for pod in facts["pods"]:
             for container in pod["containers"]:
                 rules = [
-                    {**rule, "mark": "✗" if _denies(rule) else marks[rule["outcome"]]}
+                    {
+                        **rule,
+                        "mark": "✗" if _denies(rule) else marks[rule["outcome"]],
+                        "source": _shown_path(rule["source"]),
+                    }
                     for rule in container["rules"]
                 ]
-                containers.append({**container, "rules": rules})
+                kind = CONTAINER_KINDS[container["kind"]].in_language(self._language)
+                containers.append({**container, "kind": kind, "rules": rules})
         return containers
+
+
+def _fixes(finding: Finding, language: Language) -> list[str]:
+    """Return the alternatives of a fix, each as a text."""
+    if not finding.fix:
+        return []
+    listed = finding.fix[1].get("fixes")
+    fixes = listed[1]["items"] if isinstance(listed, Joined) else [finding.fix]
+    return [fix.in_language(language) if isinstance(fix, Message) else str(fix) for fix in fixes]
+
+
+def _table(finding: Finding, language: Language) -> list[list[str]]:
+    """Return the rows of a finding's nodes, the headings first; a line without columns is one cell."""
+    lines = finding.table[1]["items"] if finding.table else ()
+    rows: list[list[str]] = []
+    for line in lines:
+        if isinstance(line, NodeTable):
+            rows += line.cells(language)
+        else:
+            rows.append([line.in_language(language) if isinstance(line, Message) else str(line)])
+    return rows
+
+
+def _shown_path(source: str) -> str:
+    """Return the place of a rule: a path in the built-in rules or from the current folder."""
+    file, _, line = source.rpartition(":")
+    path, catalog = Path(file).resolve(), catalog_path().resolve()
+    if path.is_relative_to(catalog):
+        return f"{BUILT_IN}/{path.relative_to(catalog).as_posix()}:{line}"
+    return f"{os.path.relpath(file)}:{line}" if Path(file).is_absolute() else source
 
 
 def _denies(rule: Json) -> bool:

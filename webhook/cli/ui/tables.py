@@ -70,6 +70,7 @@ def _table(table: Table, language: Language) -> dict[str, Any]:
             for key in table.columns[0].facts
         ],
         "columns": [column.name(language) for column in table.columns],
+        "about": [column.about.in_language(language) for column in table.columns],
         "rows": [
             {"cuda": str(cuda), "cells": [_cell(cell, language) for cell in cells]}
             for cuda, cells in table.rows()

@@ -38,6 +38,12 @@ _BY_POLICY: Final = Message("{reason} (policy of rule {rule})")
 # Escape sequences that colour a log: https://en.wikipedia.org/wiki/ANSI_escape_code
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;]{0,20}m")
 
+# The output of `kubectl describe pod`, https://github.com/kubernetes/kubectl/blob/master/pkg/describe/describe.go
+_DESCRIBED: Final = re.compile(r"^Name: {2,}\S", re.MULTILINE)
+_COLUMNS_OF_EVENTS: Final = 5  # type, reason, age, from, message
+_BETWEEN_COLUMNS: Final = re.compile(" {2,}")
+_DESCRIBED_STATUS: Final = re.compile(r" *(?:Reason|Message): +(\S.*)")
+
 
 class Source(StrEnum):
     """Origin of a statement about a pod."""
@@ -144,12 +150,26 @@ def _patterns() -> tuple[_Pattern, ...]:
 
 
 def log_statements(log: Message, text: str) -> Iterator[Statement]:
-    """Yield the last lines of a log, each cut to a length. log: its name."""
+    """Yield the last lines of a log, each cut to a length; of `kubectl describe`, reasons and events.
+
+    log: its name.
+    """
     lines = text.splitlines()
     first = max(0, len(lines) - MAX_LINES)
+    is_described = "\nEvents:" in text and bool(_DESCRIBED.search(text))
     for number, line in enumerate(lines[first:], first + 1):
-        if line.strip():
-            yield Statement(Source.LOG, _LINE.having(log=log, line=number), shortened(line))
+        source, words = _described(line) if is_described else (Source.LOG, line)
+        if words.strip():
+            yield Statement(source, _LINE.having(log=log, line=number), shortened(words))
+
+
+def _described(line: str) -> tuple[Source, str]:
+    """Return what a line of `kubectl describe` says: an event, or a reason or message of the status."""
+    cells = _BETWEEN_COLUMNS.split(line.strip(), _COLUMNS_OF_EVENTS - 1)
+    if len(cells) == _COLUMNS_OF_EVENTS and cells[0] in {"Normal", "Warning"}:
+        return Source.EVENT, f"{cells[1]}: {cells[-1]}"
+    status = _DESCRIBED_STATUS.match(line)
+    return Source.STATUS, status[1] if status else ""
 
 
 def shortened(text: str) -> str:

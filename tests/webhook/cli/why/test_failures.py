@@ -163,6 +163,28 @@ def test_what_only_a_log_says_is_not_certain() -> None:
     assert [] == [row["name"] for row in logged if "certain" in row]
 
 
+def test_the_output_of_kubectl_describe_is_read_as_status_and_events() -> None:
+    text = """\
+Name:             llm-7d9f-x2x
+Status:           Pending
+Containers:
+  vllm:
+    Last State:     Terminated
+      Reason:       OOMKilled
+Events:
+  Type     Reason            Age                From               Message
+  ----     ------            ----               ----               -------
+  Warning  FailedScheduling  72s (x3 over 10m)  scheduler  0/3 nodes are available: 3 Insufficient a/b.
+"""
+    found = causes(ALLOWED, log_statements(Text("log"), text))
+
+    assert [Certainty.CERTAIN] * 2 == [cause.certainty for cause in found]
+    assert ["OOMKilled", "FailedScheduling: 0/3 nodes are available: 3 Insufficient a/b."] == [
+        cause.evidence[0].text for cause in found
+    ]
+    assert [6, 10] == [cause.evidence[0].place[1]["line"] for cause in found]
+
+
 def test_a_violation_of_rules_that_may_not_be_in_force_is_no_cause() -> None:
     """A fact stays one."""
     decision = Decision(allowed=False, violations=(_violation(Basis.POLICY),))

@@ -13,6 +13,11 @@ export function element(name, props = {}, ...children) {
   return node;
 }
 
+// Returns the parts of a text: what is between backquotes is code.
+export function code(text) {
+  return text.split(/`([^`\n]+)`/).map((part, at) => (at % 2 ? element("code", { textContent: part }) : part));
+}
+
 // Returns a part that scrolls sideways, with the keyboard, too.
 export function scrollable(label, child, name = "") {
   return element("section", { className: `scroll ${name}`.trim(), tabIndex: 0, "aria-label": label }, child);

@@ -3,11 +3,13 @@
 import { byId, download, element, tabs } from "./dom.js";
 import { Editor } from "./editor.js";
 import { showMatrix } from "./matrix.js";
-import { errorItem, objectResult, verdict } from "./results.js";
+import { causeItem, errorItem, objectResult, show, showVerdict } from "./results.js";
 import { currentLanguage, loadWords, say, setLanguage } from "./words.js";
 
 const PAUSE_MS = 250; // after the last key, before the text is evaluated
-const OWN_CASE = "gpugate-own-case"; // what the user has written, while the tab is open
+// What the user has written, while the tab is open.
+const OWN_CASE = "gpugate-own-case";
+const LOG = "gpugate-log";
 
 const choices = Object.fromEntries(
   ["example", "rules", "nodes", "namespace", "language", "sharing"].map((name) => [name, byId(name)]),
@@ -17,8 +19,17 @@ const nodeText = new Editor(byId("node-text"), () => {
   choices.nodes.value = "text";
   typed();
 });
-const showView = tabs([byId("tab-pod"), byId("tab-matrix")], () => ask());
+const log = new Editor(byId("log"), () => {
+  sessionStorage.setItem(LOG, log.text);
+  later();
+}, { yaml: false });
+const showView = tabs([byId("tab-pod"), byId("tab-log"), byId("tab-matrix")], (tab) => {
+  view = tab.id.slice("tab-".length);
+  for (const node of document.querySelectorAll("[data-views]")) node.hidden = !node.dataset.views.split(" ").includes(view);
+  ask();
+});
 const showText = tabs([byId("tab-pod-text"), byId("tab-node-text")]);
+let view = "pod";
 let settings = null;
 let waiting = null;
 let running = null;
@@ -57,6 +68,10 @@ function keep() {
 
 function typed() {
   keep();
+  later();
+}
+
+function later() {
   clearTimeout(waiting);
   waiting = setTimeout(ask, PAUSE_MS);
 }
@@ -67,13 +82,16 @@ async function ask() {
   running?.abort();
   running = new AbortController();
   const { signal } = running;
-  const matrix = byId("tab-matrix").getAttribute("aria-selected") === "true";
   try {
-    const answer = await post(matrix ? "/api/matrix" : "/api/evaluate", question(), signal);
+    const [path, body, shown] = {
+      pod: () => ["/api/evaluate", question(), showResult],
+      log: () => ["/api/why", { text: log.text, language: currentLanguage() }, showCauses],
+      matrix: () => ["/api/matrix", question(), showMatrix],
+    }[view]();
+    const answer = await post(path, body, signal);
     if (signal.aborted) return;
     tell("");
-    if (matrix) showMatrix(answer);
-    else showResult(answer);
+    shown(answer);
   } catch (error) {
     if (error.name !== "AbortError") tell(error instanceof TypeError ? say("stopped") : error.message);
   }
@@ -83,15 +101,20 @@ function showResult(answer) {
   const errors = answer.errors.map((error) => ({ ...error, level: "error" }));
   const duplicates = answer.duplicates.map((duplicate) => ({ ...duplicate, level: "warn" }));
   const problems = [...errors, ...duplicates];
-  const { text, colour } = verdict(answer);
-  const heading = byId("verdict");
-  if (heading.textContent !== text) heading.textContent = text;
-  heading.className = colour;
+  showVerdict(byId("verdict"), answer);
   byId("errors").replaceChildren(...problems.map((problem) => errorItem(problem, showError)));
-  byId("objects").replaceChildren(...answer.objects.map((object) => objectResult(object, showLine)));
+  byId("objects").replaceChildren(...answer.objects.map((object) => objectResult(object, showLine, answer.objects.length === 1)));
   const findings = answer.objects.flatMap((object) => object.findings).filter((finding) => finding.level !== "notChecked");
   pod.mark([...problems.filter((problem) => problem.where === "pod"), ...findings]);
   nodeText.mark(problems.filter((problem) => problem.where === "nodes"));
+}
+
+function showCauses({ causes }) {
+  const [first] = causes;
+  const words = !log.text.trim() ? [say("logEmpty")] : [element("strong", { textContent: first ? say("causeCount", { count: causes.length }) : say("noCause") })];
+  show(byId("log-verdict"), first ? (first.certain ? "red" : "yellow") : "none", words);
+  byId("causes").replaceChildren(...causes.map((cause) => causeItem(cause, (line) => log.show(line))));
+  log.mark(causes.flatMap(({ certain, evidence }) => evidence.map(({ line }) => ({ line, level: certain ? "deny" : "warn" }))));
 }
 
 function showError(error) {
@@ -126,11 +149,16 @@ function fillChoices() {
   fill(choices.example, [["", say("ownText")], ...titles]);
   const rules = Object.entries(settings.rules);
   fill(choices.rules, rules.map(([key, names]) => [key, key === "builtin" ? say("builtIn") : names]));
-  const nodes = [["text", say("nodesText")], ["none", say("nodesNone")]];
+  const nodes = [["text", say("nodeText")], ["none", say("nodesNone")]];
   const given = settings.nodes;
   if (given) nodes.unshift(["given", say("nodesGiven", { names: given.names, count: given.count })]);
   fill(choices.nodes, nodes);
-  byId("node-note").textContent = say("nodeNote");
+}
+
+// Returns the chosen example with comments in the language of the page.
+function chosenExample() {
+  const example = settings.examples[Number(choices.example.value)];
+  return { ...example, pod: example.pod[currentLanguage()] };
 }
 
 // Returns what the user has written in this tab, or null.
@@ -157,7 +185,10 @@ async function save(path, name) {
 
 async function open(file) {
   try {
-    showCase(await post("/api/open", { text: await file.text() }));
+    const opened = await post("/api/open", { text: await file.text() });
+    const { pod: text } = opened;
+    showCase({ ...opened, pod: pod.text });
+    pod.replace(0, pod.text.length, text); // undo brings the text before back
     keep();
     tell("");
     await ask();
@@ -168,13 +199,14 @@ async function open(file) {
 
 function listen() {
   choices.example.addEventListener("change", () => {
-    const chosen = choices.example.value ? settings.examples[Number(choices.example.value)] : ownCase();
+    const chosen = choices.example.value ? chosenExample() : ownCase();
     if (chosen) showCase(chosen);
     ask();
   });
   choices.language.addEventListener("change", () => {
     setLanguage(choices.language.value);
     fillChoices();
+    if (choices.example.value) showCase(chosenExample());
     ask();
   });
   for (const name of ["rules", "nodes", "sharing"]) choices[name].addEventListener("change", ask);
@@ -198,16 +230,15 @@ async function start() {
   setLanguage(settings.language);
   fillChoices();
   listen();
+  log.text = sessionStorage.getItem(LOG) ?? "";
   const own = ownCase();
   if (own) {
     showCase(own);
   } else if (settings.pod) {
     showCase({ pod: settings.pod, nodes: settings.nodeText, namespace: settings.namespace });
   } else {
-    const [first] = settings.examples;
-    const nodes = settings.nodes ? "" : first.nodes;
-    showCase({ ...first, nodes });
     choices.example.value = "0";
+    showCase({ ...chosenExample(), ...(settings.nodes ? { nodes: "" } : {}) });
   }
   showView(byId("tab-pod"));
 }
