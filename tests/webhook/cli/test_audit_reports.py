@@ -184,7 +184,7 @@ def test_a_fix_frees_an_owner_that_needs_nothing_else() -> None:
     one, both, again = _target("a", "x"), _target("b", "x", "y"), _target("c", "x")
     report = _report(one, replace(one, title="twin"), both, again)
 
-    assert [Fix("rule-x", "x", 2, 1), Fix("rule-y", "y", 0, 1)] == report.fixes()
+    assert [Fix("x", ("rule-x",), 2, 1), Fix("y", ("rule-y",), 0, 1)] == report.fixes()
 
 
 def test_html_escapes_what_strangers_wrote() -> None:

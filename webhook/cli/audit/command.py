@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from typing import Any, Final
 
 import click
@@ -21,11 +19,11 @@ from webhook.cli.audit.findings import (
     EvaluatedObject,
     EvaluatedWorkload,
     evaluate,
+    plan_of,
     severity,
     summary,
 )
 from webhook.cli.audit.source import list_workloads
-from webhook.cli.inputs.files import BUILT_IN
 from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
@@ -46,6 +44,7 @@ from webhook.cli.matrix.matrix import Table, class_table
 from webhook.cli.report.formats import FORMATS
 from webhook.cli.report.model import RenderedFinding, Report, Target, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
+from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
     counted,
     first_of,
@@ -58,18 +57,12 @@ from webhook.cli.terminal.console import (
 )
 from webhook.cli.terminal.vocabulary import (
     AUDIT_SUMMARY,
-    CLUSTER_CONTEXT,
-    CURRENT_CONTEXT,
     EVALUATING_WORKLOADS,
-    NODES_HEADING,
     NOT_CHECKED_LINE,
     OLD_TOOLKITS,
     READING_WORKLOADS,
     REPORTS_WRITTEN,
-    RULES_HEADING,
-    TIME_HEADING,
     USE_FILENAME,
-    VERSION_HEADING,
     WORKLOAD_NOUN,
 )
 
@@ -208,6 +201,8 @@ def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
 def _show_tables(audited: Sequence[EvaluatedWorkload], language: Language, *, wide: bool) -> None:
     """Print what would be denied, the findings by rule and reason, and the workloads to change."""
     print_summary(_heading(audited, language), err=False)
+    for line in plan_of(audited).lines(language):
+        click.echo(line)
     _show_rows([{**row._asdict()} for row in summary(audited)], language, wide=wide)
     _show_not_checked(audited, language)
     rows = _messages(audited) if wide else [_row(workload) for workload in audited if workload.findings()]
@@ -346,7 +341,7 @@ def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequ
             for workload in audited
             for evaluated in workload.objects
         ),
-        facts=_sources_of(session),
+        facts=sources_of(session),
         tables=tables,
         notes=(
             *session.notes,
@@ -371,34 +366,6 @@ def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[st
         passed=() if findings else tuple(rule for rule in evaluated.decision.rules if rule not in skipped),
         owner=owner,
         reference=reference | ({"uid": str(uid)} if uid else {}),
-    )
-
-
-def _sources_of(session: Session) -> dict[str, str]:
-    """Return the rules and nodes with their sources, the time and the version, by heading."""
-    language, cluster = session.language, session.cluster
-    of_cluster = CLUSTER_CONTEXT.having(
-        context=cluster.context or CURRENT_CONTEXT.in_language(language)
-    ).in_language(language)
-    rules = ", ".join(session.rule_paths) or (of_cluster if cluster.selected else BUILT_IN)
-    nodes = ", ".join(session.node_paths) or (of_cluster if cluster.selected else "–")
-    decisive = sum(
-        map(
-            len,
-            (
-                session.policy.rules.resources,
-                session.policy.rules.injections,
-                session.policy.rules.compatibility,
-            ),
-        )
-    )
-    values = (f"{decisive} ({rules})", f"{len(session.inventory)} ({nodes})")
-    now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    headings = (RULES_HEADING, NODES_HEADING, TIME_HEADING, VERSION_HEADING)
-    return dict(
-        zip(
-            (text.in_language(language) for text in headings), (*values, now, version("gpugate")), strict=True
-        )
     )
 
 

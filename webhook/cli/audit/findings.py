@@ -10,7 +10,8 @@ from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.model.finding import Basis
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import EFFECTS, RenderedFinding, rendered_findings
+from webhook.cli.report.model import DENY, EFFECTS, RenderedFinding, rendered_findings
+from webhook.cli.report.plan import Plan, plan
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +118,14 @@ def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:
     return sorted(
         rows, key=lambda row: (severity(row.action), -row.workloads, -row.pods, row.rule, row.reason)
     )
+
+
+def plan_of(evaluated: Iterable[EvaluatedWorkload]) -> Plan:
+    """Return the few fixes after which most denied workloads are admitted."""
+    denials = (
+        [finding for finding, _ in workload.findings() if finding.effect == DENY] for workload in evaluated
+    )
+    return plan({finding.fix or finding.cause for finding in findings} for findings in denials if findings)
 
 
 def severity(action: str) -> int:

@@ -97,6 +97,9 @@ def markdown(report: Report) -> str:
     """Return a summary for a job or a pull request: its lines, and a table of the first findings."""
     located, language = list(_located(report)), report.language
     lines = [f"### {report.tool}", "", report.summary, *report.notes]
+    if steps := (plan := report.plan()).steps:
+        fixes = plan._replace(steps=tuple(step._replace(fix=_cell(step.fix)) for step in steps))
+        lines += ["", plan.heading(language), "", *map(str.strip, fixes.numbered(language))]
     if located:
         columns = [heading(name, language) for name in ("level", "source", "finding", "rule")]
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]

@@ -119,6 +119,8 @@ def _templates(language: Language) -> Environment:
         "_": Message,
         "heading": partial(heading, language=language),
         "value": partial(value, language=language),
+        "counted": counted,
+        "language": language,
         "lang": _TAGS.get(language, language),
         "address_of": address_of,
         "most_rows": _MOST_ROWS,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,8 @@ from rules.text.paths import field_path
 from rules.text.yaml_document import Location
 from webhook.cli.inputs.not_checked import not_checked_line
 from webhook.cli.inputs.objects import ObjectSource
+from webhook.cli.report.plan import Plan, plan
+from webhook.cli.terminal.vocabulary import EXPECTED_INSTEAD, OF_RESOURCE
 
 if TYPE_CHECKING:
     from webhook.cli.matrix.matrix import Table
@@ -28,6 +31,8 @@ NOT_CHECKED: Final = "not checked"
 EFFECTS: Final = (DENY, WARN, DRYRUN, NOT_CHECKED)
 # The words of linters and CI systems for the effects.
 _LEVELS: Final = {DENY: "error", WARN: "warning", DRYRUN: "notice", NOT_CHECKED: "notice"}
+# The resource at the end of a path of limits or requests.
+_RESOURCE: Final = re.compile(r"\.(?:limits|requests)\[([^\]]+)\]$")
 _CODES: Final = {WARN: "warning", NOT_CHECKED: "not-checked"}
 
 
@@ -36,9 +41,9 @@ class RenderedFinding(NamedTuple):
 
     effect: one of EFFECTS. rule: the rule that finds it, or the code of a mistake in a file; may be empty.
     message: what is wrong and what to do. cause: what is wrong without container and path, which objects with
-    the same fault share. fix: what to do. basis: what it rests on, see Basis; a warning may have none. place:
-    in a file, if it is not that of the target. in_summary: the summary says it of all targets at once, so
-    that no line of a file is marked.
+    the same fault share. fix: what to do, with the resource that it is about. basis: what it rests on, see
+    Basis; a warning may have none. place: in a file, if it is not that of the target. in_summary: the
+    summary says it of all targets at once, so that no line of a file is marked.
     """
 
     effect: str
@@ -59,7 +64,7 @@ class RenderedFinding(NamedTuple):
             finding.rule,
             finding.message.in_language(language),
             cause_of(finding).in_language(language),
-            finding.fix.in_language(language),
+            fix_of(finding).in_language(language),
             finding.basis.value,
             finding.certainty,
         )
@@ -73,6 +78,21 @@ class RenderedFinding(NamedTuple):
     def code(self) -> str:
         """The rule, or else a word for the effect."""
         return self.rule or _CODES[self.effect]
+
+
+def fix_of(finding: Finding) -> Message:
+    """Return what to do about a finding, as a text that is understood apart from the object.
+
+    It names the resource of the finding. If nothing is known to do, it is what the rule expects.
+    """
+    fix: Message = finding.fix and finding.fix[1].get("fixes", finding.fix)  # without "suggested fixes:"
+    if not fix and (expected := cause_of(finding)[1].get("expected")):
+        fix = EXPECTED_INSTEAD.having(expected=expected)
+    fix = fix or cause_of(finding)
+    resource = _RESOURCE.search(finding.path)
+    return (
+        OF_RESOURCE.having(resource=resource[1], fix=fix) if resource and resource[1] not in fix.en else fix
+    )
 
 
 def warnings_alone(decision: Decision) -> list[Message]:
@@ -157,10 +177,10 @@ class Target:
 
 
 class Fix(NamedTuple):
-    """What to do, the owners that it frees, and those that need another fix, too."""
+    """What to do, by which rules, the owners that it frees, and those that need another fix, too."""
 
-    rule: str
     text: str
+    rules: tuple[str, ...]
     frees: int
     helps: int
 
@@ -190,20 +210,36 @@ class Report:
             targets[target.namespace].append(target)
         return targets
 
+    def plan(self) -> Plan:
+        """Return the few fixes after which most owners are admitted."""
+        return plan(self._needed().values())
+
     def fixes(self) -> list[Fix]:
         """Return what to do about denials: what frees most owners first.
 
         A fix frees an owner if all denials of all its objects have this one fix.
         """
-        needed: defaultdict[tuple[str, str], set[tuple[str, str]]] = defaultdict(set)
+        needed = self._needed().values()
+        alone = Counter(fix for fixes in needed if len(fixes) == 1 for fix in fixes)
+        helping = Counter(fix for fixes in needed if len(fixes) > 1 for fix in fixes)
+        rules: defaultdict[str, set[str]] = defaultdict(set)
+        for _, finding in self._denials():
+            rules[finding.fix or finding.cause].add(finding.rule)
+        fixes = [Fix(fix, tuple(sorted(rules[fix])), alone[fix], helping[fix]) for fix in rules]
+        return sorted(fixes, key=lambda fix: (-fix.frees, -fix.helps, fix))
+
+    def _needed(self) -> dict[tuple[str, str], set[str]]:
+        """Return the fixes that each owner with denials needs."""
+        needed: defaultdict[tuple[str, str], set[str]] = defaultdict(set)
+        for team, finding in self._denials():
+            needed[team].add(finding.fix or finding.cause)
+        return needed
+
+    def _denials(self) -> Iterator[tuple[tuple[str, str], RenderedFinding]]:
         for target in self.targets:
             for finding in target.findings:
                 if finding.effect == DENY:
-                    needed[target.team].add((finding.rule, finding.fix or finding.cause))
-        alone = Counter(fix for fixes in needed.values() if len(fixes) == 1 for fix in fixes)
-        helping = Counter(fix for fixes in needed.values() if len(fixes) > 1 for fix in fixes)
-        fixes = [Fix(*fix, alone[fix], helping[fix]) for fix in {**alone, **helping}]
-        return sorted(fixes, key=lambda fix: (-fix.frees, -fix.helps, fix))
+                    yield target.team, finding
 
     def not_checked(self) -> dict[str, int]:
         """Return what was not checked, with the number of objects, most objects first."""

@@ -38,6 +38,9 @@ ACTION_COLOURS: Final = {Action.DENY: "red", Action.WARN: "yellow", Action.DRYRU
 # A number with its noun.
 COUNTED: Final = {
     "workload": (Message("1 workload"), Message("{count} workloads")),
+    "thing": (Message("this 1 thing"), Message("these {count} things")),
+    "denied workload": (Message("1 denied workload"), Message("{count} denied workloads")),
+    "broken workload": (Message("1 workload that breaks"), Message("{count} workloads that break")),
     "pod": (Message("1 pod"), Message("{count} pods")),
     "object": (Message("1 object"), Message("{count} objects")),
     "node": (Message("1 node"), Message("{count} nodes")),
@@ -221,6 +224,11 @@ ITS_PODS: Final = Message("its pods: ✎ patched")
 AUDIT_SUMMARY: Final = Message(
     "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)"
 )
+# What to do first.
+FIX_FIRST: Final = Message("Fix {fixes}, and {frees} of {workloads} can be admitted:")
+FIX_NUMBERED: Final = Message("  {number}. {fix} ({workloads})")
+EXPECTED_INSTEAD: Final = Message("expected {expected}")
+OF_RESOURCE: Final = Message("{resource}: {fix}")
 OLD_TOOLKITS: Final = Message(
     "images of CUDA {versions}: out of support by NVIDIA, so they get no fixes; use images of a newer CUDA"
 )

@@ -32,6 +32,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.html import page
+from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
     UNKNOWN,
     BadInputError,
@@ -161,6 +162,7 @@ def command(
         print_document(document(result, session.language), output)
     elif output == "html":
         facts = {"result": result, "effects": _SHOWN, "workloads": list(rows(result, wide=True))}
+        facts |= {"facts": sources_of(before, new_rules=session.rule_paths), "notes": before.notes}
         click.echo(page("whatif.html", session.language, summary=_summary(result, session.language), **facts))
     else:
         show(result, session.language, wide=output == "wide")
@@ -244,6 +246,8 @@ def show(result: WhatIf, language: Language, *, wide: bool) -> None:
     print_summary(_summary(result, language), err=False)
     for change in result.changes:
         print_summary(WHAT_IF_CHANGE.having(change=change.text), err=False)
+    for text in result.plan().lines(language):
+        click.echo(text)
     for line in support_lines(change.support for change in result.changes):
         print_note(line)
     if result.by_namespace and (wide or len(result.by_namespace) > 1):

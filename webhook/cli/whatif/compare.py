@@ -17,6 +17,8 @@ from rules.model.finding import cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.node_changes import Change
+from webhook.cli.report.model import fix_of
+from webhook.cli.report.plan import Plan, plan
 from webhook.cli.whatif.placement import Placement, place
 
 _NODE_NAME: Final = "nodeName"
@@ -64,6 +66,7 @@ class Reason(NamedTuple):
 
     line: str  # for people
     cause: str  # the part of the line that is equal for workloads with the same fault
+    fix: str = ""  # empty if no fix is known
 
 
 class RunState(NamedTuple):
@@ -131,6 +134,11 @@ class WhatIf:
     def count(self, effect: Impact) -> int:
         """Return the number of workloads with an effect."""
         return sum(change.effect is effect for change in self.workloads)
+
+    def plan(self) -> Plan:
+        """Return the few fixes after which most workloads that break are admitted."""
+        broken = (change for change in self.workloads if change.effect is Impact.BREAKS)
+        return plan(({reason.fix for reason in change.reasons} for change in broken), "broken workload")
 
     @property
     def by_reason(self) -> list[tuple[Impact, str, int]]:
@@ -208,6 +216,7 @@ class ClusterState:
                 Reason(
                     with_fix(violation.reason, violation.fix).in_language(language),
                     cause_of(violation).in_language(language),
+                    fix_of(violation).in_language(language),
                 )
                 for violation in denying
             ]
