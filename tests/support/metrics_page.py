@@ -1,0 +1,133 @@
+"""The page of metrics and alerts, from the registries and the PrometheusRules."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import yaml
+from prometheus_client import CollectorRegistry
+
+from tests.support.paths import ROOT
+from webhook.agent import metrics as agent
+from webhook.images.resolver import metrics as resolver
+from webhook.telemetry import metrics as webhook
+
+PAGES: Final = {"en": ROOT / "docs/metrics.md", "zh": ROOT / "docs/zh/metrics.md"}
+# The program, its registry, and the file of its alerts.
+_PROGRAMS: Final[tuple[tuple[dict[str, str], CollectorRegistry, str], ...]] = (
+    ({"en": "Webhook", "zh": "Webhook"}, webhook.REGISTRY, "alerts.yaml"),
+    ({"en": "Node agent", "zh": "节点代理"}, agent.REGISTRY, "agent.yaml"),
+    ({"en": "Image resolver", "zh": "镜像解析器"}, resolver.REGISTRY, "images.yaml"),
+)
+_NOTE: Final = "<!-- Written by `pytest tests/project/test_metrics_page.py --update-golden`. -->\n"
+_WORDS: Final[dict[str, dict[str, Any]]] = {
+    "en": {
+        "about": f"""{_NOTE}# Metrics and alerts
+
+[中文](zh/metrics.md)
+
+All metrics of gpugate and the alerts on them. `kubectl apply -k manifests/monitoring` installs the alerts,
+what Prometheus scrapes, and a dashboard for Grafana, with the Prometheus operator; the chart does so with
+`monitoring.enabled: true`. Alertmanager sends the alerts to whom you configure. An alert of severity critical
+needs action now, a warning during working hours; each has a runbook.
+
+The alerts to have first: `GpugateDown` (GPU pods are rejected), `GpugateNoRules` (pods are admitted
+unchecked) and `GpugateFactsOld` (newer images are unknown). Labels have a bounded number of
+values: no names of pods, images or namespaces.
+""",
+        "metrics": "metrics",
+        "alerts": "alerts",
+        "metric_columns": ("metric", "type", "labels", "meaning"),
+        "alert_columns": ("alert", "severity", "for", "meaning", "runbook"),
+        "read": "read",
+    },
+    "zh": {
+        "about": f"""{_NOTE}# 指标与告警
+
+[English](../metrics.md)
+
+gpugate 的所有指标及其告警。`kubectl apply -k manifests/monitoring` 配合 Prometheus Operator
+安装告警、抓取配置和 Grafana 仪表盘；Chart 使用 `monitoring.enabled: true`。
+由 Alertmanager 将告警发送给你配置的接收者。级别为 critical 的告警需要立即处理，
+warning 在工作时间处理；每条告警都有处理手册。
+
+首先应有的告警：`GpugateDown`（GPU Pod 被拒绝）、`GpugateNoRules`（Pod 未经检查即放行）
+和 `GpugateFactsOld`（较新的镜像未知）。标签的取值数量有限：不含 Pod、镜像或命名空间的名称。
+表中的含义为代码中的英文原文。
+""",
+        "metrics": "的指标",
+        "alerts": "的告警",
+        "metric_columns": ("指标", "类型", "标签", "含义"),
+        "alert_columns": ("告警", "级别", "持续", "含义", "处理手册"),
+        "read": "查看",
+    },
+}
+
+
+def metrics_page(language: str) -> str:
+    """Return the page in a language."""
+    words = _WORDS[language]
+    parts = [words["about"].rstrip("\n")]
+    for title, registry, file in _PROGRAMS:
+        space = " " if language == "en" else ""
+        parts += [
+            f"## {title[language]}{space}{words['metrics']}",
+            _table(words["metric_columns"], _metrics(registry)),
+        ]
+        alerts = _alerts(file, language, words["read"])
+        parts += [f"## {title[language]}{space}{words['alerts']}", _table(words["alert_columns"], alerts)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _table(columns: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    heads = list(columns)
+    lines = [heads, ["---"] * len(heads), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _metrics(registry: CollectorRegistry) -> Iterator[list[str]]:
+    """Yield name, type, labels and help of each metric, in the order of the names."""
+    collectors = set(registry._collector_to_names)
+    families = {
+        family.name: (family, collector) for collector in collectors for family in collector.collect()
+    }
+    for name in sorted(families):
+        family, collector = families[name]
+        suffix = "_total" if family.type == "counter" else ""
+        labels = ", ".join(f"`{label}`" for label in getattr(collector, "_labelnames", ()))
+        yield [f"`{name}{suffix}`", family.type, labels or "–", family.documentation]
+
+
+def _alerts(file: str, language: str, read: str) -> Iterator[list[str]]:
+    """Yield name, severity, duration, summary and runbook of each alert."""
+    documents = yaml.safe_load_all((ROOT / "manifests/monitoring" / file).read_text("utf-8"))
+    rules = [each for each in documents if each["kind"] == "PrometheusRule"]
+    for alert in rules[0]["spec"]["groups"][0]["rules"]:
+        notes = alert["annotations"]
+        summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", notes["summary"])
+        page = notes["runbook"].removeprefix("docs/")
+        link = _chinese(page) if language == "zh" else page
+        yield [
+            f"`{alert['alert']}`",
+            alert["labels"]["severity"],
+            alert.get("for", "–"),
+            summary,
+            f"[{read}]({link})",
+        ]
+
+
+def _chinese(link: str) -> str:
+    """Return the link from a Chinese page, to the same heading of the Chinese page if there is one."""
+    page, _, anchor = link.partition("#")
+    if not (ROOT / "docs/zh" / page).exists():
+        return f"../{link}"
+    number = _anchors(f"docs/{page}").index(anchor)
+    return f"{page}#{_anchors(f'docs/zh/{page}')[number]}"
+
+
+def _anchors(page: str) -> list[str]:
+    from tests.project.test_docs import anchors
+
+    return anchors((ROOT / page).read_text("utf-8"))
