@@ -211,6 +211,20 @@ def test_a_pod_that_no_node_can_take_has_no_green_mark(page: Page) -> None:
     assert "yellow" in (page("verdict").get_attribute("class") or "")
 
 
+def test_a_certain_fix_is_applied_and_undone(page: Page) -> None:
+    """By a button beside it; the result follows."""
+    page.choose("example", "Four processes and two GPUs")
+    page.until(lambda: bool(page.all("button.apply")))
+    text = page.value("pod")
+
+    page.all("button.apply")[0].click()
+    page.until(lambda: "denied" not in page.text("verdict"))
+    assert text.replace("parallel-size=4", "parallel-size=2") == page.value("pod")
+
+    page("pod").send_keys(Keys.CONTROL, "z")
+    assert text == page.value("pod")
+
+
 def test_a_pasted_log_has_causes_at_its_lines(page: Page) -> None:
     """It is kept over a reload, as all texts are."""
     page.show("log")

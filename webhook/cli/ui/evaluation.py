@@ -10,7 +10,7 @@ from pathlib import Path
 from time import time
 from typing import Any, Final
 
-from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot, explain
+from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Snapshot, decide, explain
 from rules.compatibility.report import NodeTable
 from rules.decision.trace import Explanation
 from rules.model.finding import Finding
@@ -20,6 +20,7 @@ from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.files import catalog_path
+from webhook.cli.inputs.fixes import NotFixable, fixed
 from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
 from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.quotas import Quotas
@@ -133,8 +134,9 @@ class _Result:
             line = ObjectSource(document, place).locate(finding.path).line if finding.path else 0
             level = finding.action.value
             message, fixes = finding.reason.in_language(language), _fixes(finding, language)
-            table = _table(finding, language)
-            yield self._finding(level, ACTIONS[finding.action], message, line, fixes, finding.rule, table)
+            shown = self._finding(level, ACTIONS[finding.action], message, line, fixes, finding.rule)
+            change = self._change(document, place, finding) if finding.edits else None
+            yield shown | {"table": _table(finding, language), "change": change}
         for warning in warnings_alone(decision):
             yield self._finding("warn", ACTIONS[Action.WARN], warning.in_language(language))
         for note in decision.notes:
@@ -168,12 +170,34 @@ class _Result:
         line: int = 0,
         fixes: Sequence[str] = (),
         rule: str = "",
-        table: Sequence[Sequence[str]] = (),
     ) -> Json:
-        """Return a finding as JSON. fixes: alternatives. table: rows of nodes, the headings first."""
+        """Return a finding without nodes as JSON. fixes: alternatives."""
         words = word.in_language(self._language)
         facts = {"level": level, "word": words, "message": message, "line": line, "rule": rule}
-        return facts | {"fixes": fixes, "table": table}
+        return facts | {"fixes": fixes, "table": [], "change": None}
+
+    def _change(self, document: Document, place: FieldPath, finding: Finding) -> Json | None:
+        """Return the change of the text that `preview --fix` would make for a finding, or None."""
+        text, source = self._question.pod, ObjectSource(document, place)
+
+        def decide_again(value: Any) -> Decision:
+            subject = subject_of(source, value, self._question.namespace, self._snapshot.policy.workloads)
+            return decide(self._snapshot, subject.request, time())
+
+        try:
+            after = fixed(text, document, place, finding, self._explanation.decision, decide_again)
+        except (NotFixable, InputError, ObjectError):
+            return None
+        start = _equal_characters(text, after)
+        rest = _equal_characters(text[start:][::-1], after[start:][::-1])
+        end = len(text) - rest
+        changes = (f"{old} → {new}" if old else f"+ {path[-1]}: {new}" for path, old, new in finding.edits)
+        return {
+            "what": ", ".join(changes),
+            "start": _units(text[:start]),
+            "end": _units(text[:end]),
+            "text": after[start : len(after) - rest],
+        }
 
     def _trace(self) -> list[Json]:
         """Return the rules that were evaluated for each container, each with its mark."""
@@ -193,6 +217,17 @@ class _Result:
                 kind = CONTAINER_KINDS[container["kind"]].in_language(self._language)
                 containers.append({**container, "kind": kind, "rules": rules})
         return containers
+
+
+def _equal_characters(text: str, other: str) -> int:
+    """Return how many characters both texts begin with."""
+    pairs = enumerate(zip(text, other, strict=False))
+    return next((at for at, (one, two) in pairs if one != two), min(len(text), len(other)))
+
+
+def _units(text: str) -> int:
+    """Return the length of a text in JavaScript: in UTF-16 code units."""
+    return len(text.encode("utf-16-le")) // 2
 
 
 def _fixes(finding: Finding, language: Language) -> list[str]:

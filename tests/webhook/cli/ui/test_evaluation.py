@@ -52,6 +52,24 @@ def test_a_denied_pod_has_its_violation_at_a_line_with_a_fix() -> None:
     assert [] == found["nodes"]
 
 
+def test_a_certain_fix_is_a_change_of_the_text() -> None:
+    """In units of JavaScript, where a character outside the basic plane counts twice."""
+    pod = "# 🚀\n" + POD.replace("--dtype=bfloat16", "--tensor-parallel-size=4")
+    ((finding),) = [each for each in _only(asked(pod))["findings"] if "needs 4 GPUs" in each["message"]]
+
+    change = finding["change"]
+    text = pod.encode("utf-16-le")
+    changed = text[: 2 * change["start"]] + change["text"].encode("utf-16-le") + text[2 * change["end"] :]
+    assert "--tensor-parallel-size=4 → --tensor-parallel-size=1" == change["what"]
+    expected = pod.replace("size=4", "size=1")
+    assert expected == changed.decode("utf-16-le")
+    assert finding["fixes"]
+
+
+def test_a_fix_that_is_not_certain_is_no_change() -> None:
+    assert [None] == [each["change"] for each in _only(asked())["findings"]]
+
+
 def test_a_text_without_objects_has_neither_result_nor_error() -> None:
     answer = _evaluate(asked("# nothing yet\n"))
 

@@ -103,7 +103,15 @@ function showResult(answer) {
   const problems = [...errors, ...duplicates];
   showVerdict(byId("verdict"), answer);
   byId("errors").replaceChildren(...problems.map((problem) => errorItem(problem, showError)));
-  byId("objects").replaceChildren(...answer.objects.map((object) => objectResult(object, showLine, answer.objects.length === 1)));
+  const alone = answer.objects.length === 1;
+  const text = pod.text;
+  const apply = ({ start, end, text: changed }) => {
+    if (pod.text !== text) return; // another answer follows
+    showText(byId("tab-pod-text"));
+    pod.replace(start, end, changed);
+  };
+  const shown = { show: showLine, apply, alone };
+  byId("objects").replaceChildren(...answer.objects.map((object) => objectResult(object, shown)));
   const findings = answer.objects.flatMap((object) => object.findings).filter((finding) => finding.level !== "notChecked");
   pod.mark([...problems.filter((problem) => problem.where === "pod"), ...findings]);
   nodeText.mark(problems.filter((problem) => problem.where === "nodes"));

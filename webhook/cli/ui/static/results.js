@@ -48,12 +48,13 @@ export function errorItem(error, show) {
   return element("li", { className: error.level }, cause(name, error.message, lineButton(error.line, () => show(error), place)));
 }
 
-// Returns the element of an object. show: called with a line of the pod's text. alone: the verdict is its heading.
-export function objectResult(object, show, alone) {
+// Returns the element of an object. show, apply: called with a line, or a change, of the pod's text. alone: the verdict
+// is its heading.
+export function objectResult(object, { show, apply, alone }) {
   const parts = alone ? [] : [element("h2", { className: colourOf(object) }, ...heading(object))];
   if (object.outOfScope) parts.push(element("p", { className: "quiet", textContent: object.outOfScope }));
   if (object.findings.length) {
-    parts.push(element("ul", { className: "findings" }, ...object.findings.map((finding) => findingItem(finding, show))));
+    parts.push(element("ul", { className: "findings" }, ...object.findings.map((finding) => findingItem(finding, show, apply))));
   }
   const part = (text) => element(alone ? "h2" : "h3", { className: "part", textContent: text });
   if (object.nodes.length) parts.push(part(say("candidates")), ...object.nodes.map(candidates));
@@ -93,25 +94,32 @@ function lineButton(line, clicked, place = "") {
   return button;
 }
 
+function applyButton(finding, apply) {
+  const button = element("button", { type: "button", className: "apply", textContent: say("apply", { what: finding.change.what }) });
+  button.addEventListener("click", () => apply(finding.change));
+  return button;
+}
+
 // Returns what is wrong: a word for how bad it is, and the text. more: what follows the word.
 function cause(name, text, ...more) {
   return element("p", { className: "cause" }, element("span", { className: "word", textContent: name }), " ", ...more, " ", ...code(text));
 }
 
-// Returns what to do: the first way is the largest thing in the page, others follow.
-function fixes(texts) {
+// Returns what to do: the first way is the largest thing in the page, others follow. actions: what does it.
+function fixes(texts, ...actions) {
   const [first, ...others] = texts.filter(Boolean);
   if (!first) return [];
   const rest = others.map((text) => element("li", {}, ...code(text)));
   return [
     element("div", { className: "fix" }, element("span", { className: "word", textContent: say("fix") }), element("p", {}, ...code(first)),
-      ...(rest.length ? [element("ul", {}, ...rest)] : [])),
+      ...actions, ...(rest.length ? [element("ul", {}, ...rest)] : [])),
   ];
 }
 
-function findingItem(finding, show) {
-  const item = element("li", { className: finding.level },
-    cause(finding.word, finding.message, lineButton(finding.line, () => show(finding.line))), ...fixes(finding.fixes));
+function findingItem(finding, show, apply) {
+  const line = lineButton(finding.line, () => show(finding.line));
+  const item = element("li", { className: finding.level }, cause(finding.word, finding.message, line));
+  item.append(...fixes(finding.fixes, ...(finding.change ? [applyButton(finding, apply)] : [])));
   if (finding.table.length) {
     const [heads, ...rows] = finding.table;
     item.append(heads.length > 1 ? table(heads, rows) : list(finding.table));
