@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, Final
@@ -126,6 +127,20 @@ def test_a_tag_that_is_no_version_is_refused(tag: str) -> None:
 
     assert 1 == result.returncode
     assert "expected a tag such as v1.2.3" in result.stderr
+
+
+def test_every_index_has_the_first_sentence_of_the_readme() -> None:
+    """Who finds gpugate on Artifact Hub, PyPI or krew reads the same words."""
+    words = "reflight check and guardrails for GPU pods"
+    sentence = f"{words} in Kubernetes: an admission webhook and a command"
+    chart = yaml.safe_load((ROOT / "manifests/chart/Chart.yaml").read_text("utf-8"))
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    krew = (ROOT / ".ci/krew.yaml").read_text("utf-8")
+
+    assert f"gpugate is a p{sentence}. " in (ROOT / "README.md").read_text("utf-8").replace("\n", " ")
+    assert [f"P{sentence}"] * 2 == [chart["description"], project["description"]]
+    assert f"shortDescription: P{words}\n" in krew
+    assert {"preflight", "guardrails"} <= {*chart["keywords"]} & {*project["keywords"]}
 
 
 def test_the_manifest_of_the_plugin_follows_krews_rules(tmp_path: Path) -> None:
