@@ -28,12 +28,14 @@ _BASELINE: Final = 14  # from the top of a line to the baseline of its text
 _MIN_WIDTH: Final = 36  # of a cell: a mark and two letters
 
 # Blue, yellow and orange are distinct with any common kind of colour blindness; the marks differ, too.
-_FILLS: Final[Mapping[Level, dict[str, str]]] = {
-    Level.COMPATIBLE: {"fill": "#b0d4f1"},
-    Level.UNSTABLE: {"fill": "#f9dd74"},
-    Level.INCOMPATIBLE: {"fill": "#ed9a76"},
-    Level.UNKNOWN: {"fill": "#ffffff", "stroke": "#7b8794", "stroke-dasharray": "3 2"},
+# The pages of reports and of `gpugate ui` have the same colours, in both schemes.
+FILLS: Final[Mapping[Level, str]] = {
+    Level.COMPATIBLE: "#b0d4f1",
+    Level.UNSTABLE: "#f9dd74",
+    Level.INCOMPATIBLE: "#ed9a76",
 }
+_PAGE: Final = {"fill": "#ffffff", "class": "page"}
+_UNKNOWN: Final = {**_PAGE, "stroke": "#7b8794", "stroke-dasharray": "3 2"}
 _STYLE: Final = """
 text { font: 13px system-ui, -apple-system, "Segoe UI", Roboto, "Noto Sans", "Noto Sans CJK SC", sans-serif; }
 text { fill: #1f2933; }
@@ -44,6 +46,12 @@ text { fill: #1f2933; }
 .mark { font-weight: 700; text-anchor: middle; }
 .head { font-size: 12px; text-anchor: middle; }
 .letter { font-size: 10px; }
+@media (prefers-color-scheme: dark) {
+  .page { fill: #0d1117; }
+  text { fill: #e6edf3; }
+  .small { fill: #b1bac4; }
+  .on { fill: #1f2933; }
+}
 """
 
 
@@ -86,7 +94,7 @@ class _Page:
         self._root = ET.Element("svg", xmlns="http://www.w3.org/2000/svg", lang=language.value)
         ET.SubElement(self._root, "title").text = _TITLE.in_language(language)
         ET.SubElement(self._root, "style").text = _STYLE
-        ET.SubElement(self._root, "rect", width="100%", height="100%", fill="#ffffff")
+        ET.SubElement(self._root, "rect", {"width": "100%", "height": "100%"} | _PAGE)
 
     def down(self, height: float) -> None:
         """Move the current line down."""
@@ -113,11 +121,13 @@ class _Page:
         if tip:
             ET.SubElement(group, "title").text = tip
         place = {"x": x, "y": self.y, "width": width, "height": _ROW - _GAP, "rx": 3}
-        ET.SubElement(group, "rect", {key: _number(size) for key, size in place.items()} | _FILLS[level])
+        fill = {"fill": FILLS[level]} if level in FILLS else _UNKNOWN
+        on = " on" if level in FILLS else ""
+        ET.SubElement(group, "rect", {key: _number(size) for key, size in place.items()} | fill)
         centre = x + width / 2 - 3 * len(raised)
-        _write(group, centre, self.y + _BASELINE + 1, LEVEL_LABELS[level].mark, "mark")
+        _write(group, centre, self.y + _BASELINE + 1, LEVEL_LABELS[level].mark, f"mark{on}")
         if raised:
-            _write(group, centre + 6, self.y + _BASELINE - 3, raised, "letter")
+            _write(group, centre + 6, self.y + _BASELINE - 3, raised, f"letter{on}")
         self.reach(x + width)
 
     def reach(self, x: float) -> None:

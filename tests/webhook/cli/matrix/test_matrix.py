@@ -33,7 +33,7 @@ from webhook.cli.matrix.matrix import (
     gpu_table,
     letters,
 )
-from webhook.cli.matrix.svg import draw
+from webhook.cli.matrix.svg import FILLS, draw
 
 PHYSICAL = SharingPolicy()
 VIRTUAL = SharingPolicy(virtual=True, baseline=CudaVersion(12, 4))
@@ -491,6 +491,28 @@ def _seen(colour: str, sight: str) -> tuple[float, float, float]:
     z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
     f, g, h = (max(each, 0) ** (1 / 3) for each in (x, y, z))
     return 116 * g - 16, 500 * (f - g), 200 * (g - h)
+
+
+def test_the_image_is_dark_where_the_reader_s_screen_is() -> None:
+    """The page and texts on it change; what is on the colour of a cell stays dark."""
+    root = ET.fromstring(_run("-o", "svg").stdout)
+    _, dark = root.findtext(f"{SVG}style", "").split("@media (prefers-color-scheme: dark)")
+
+    assert "page" == next(root.iter(f"{SVG}rect")).get("class")
+    assert [".page", "text", ".small", ".on"] == [line.split()[0] for line in dark.splitlines()[1:-1]]
+    for group in root.iter(f"{SVG}g"):
+        is_coloured = group.find(f"{SVG}rect").get("class") is None  # type: ignore[union-attr]
+        texts = [text.get("class", "").split() for text in group.iter(f"{SVG}text")]
+        assert [is_coloured] * len(texts) == ["on" in classes for classes in texts]
+
+
+@pytest.mark.parametrize("page", ["report/templates/page.css", "ui/static/page.css"])
+def test_pages_have_the_colours_of_the_image(page: str) -> None:
+    styles = (ROOT / "webhook/cli" / page).read_text("utf-8")
+    names = {Level.COMPATIBLE: "ok", Level.UNSTABLE: "unstable", Level.INCOMPATIBLE: "no"}
+
+    for level, name in names.items():
+        assert {FILLS[level]} == set(re.findall(rf"--{name}: (#\w+);", styles))
 
 
 @pytest.mark.parametrize("sight", SIGHT)
