@@ -115,7 +115,7 @@ fuzz: $(VENV)/.dev ## search for inputs that break a promise, FUZZ_SECONDS for e
 	done
 
 e2e: $(VENV)/.dev ## end-to-end tests against a real API server; KUBERNETES=v1.31 builds and runs that one; see e2e-assets
-	$(if $(KUBERNETES),assets=$$($(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)) && KUBEBUILDER_ASSETS=$$assets )$(BIN)/pytest $(TWO_CLUSTERS) tests/e2e
+	$(if $(KUBERNETES),assets=$$($(BIN)/python tests/e2e/assets/build.py $(KUBERNETES)) && KUBEBUILDER_ASSETS=$$assets )$(BIN)/pytest $(TWO_CLUSTERS) --ignore tests/e2e/node tests/e2e
 
 faults: $(VENV)/.dev ## break everything under load, into docs/reliability.md; see e2e-assets
 	$(BIN)/python -m tests.faults --write docs/reliability.md

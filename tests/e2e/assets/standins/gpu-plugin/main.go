@@ -148,6 +148,10 @@ func (draPlugin) UnprepareResourceClaims(_ context.Context, claims []kubeletplug
 	return unprepared, nil
 }
 
+func (draPlugin) WatchHealthStatus(context.Context, chan<- kubeletplugin.DeviceHealthReport) error {
+	return kubeletplugin.ErrHealthNotSupported
+}
+
 func (draPlugin) HandleError(_ context.Context, err error, message string) { log.Println(message, err) }
 
 func serveDRA(node string, count int, attributes string) error {
