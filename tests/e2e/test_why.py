@@ -95,6 +95,20 @@ def test_a_pod_that_is_not_scheduled_has_the_cause_that_the_scheduler_names(
     assert "condition PodScheduled" == found["causes"][0]["evidence"][0]["place"]
 
 
+def test_a_pod_with_scheduling_gates_waits_for_who_set_them(cluster: ControlPlane) -> None:
+    """The API server writes the condition, and the scheduler no event."""
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/quota"}]
+    cluster.kubectl(
+        "create", "-n", "ml", "-f", "-", input=json.dumps(_pod("gated", 1, schedulingGates=gates))
+    )
+    done = _why(cluster, "gated")
+    cluster.kubectl("delete", "pod", "gated", "-n", "ml")
+
+    assert 1 == done.returncode, done.stderr
+    text = "while spec.schedulingGates contains kueue.x-k8s.io/admission, example.com/quota"
+    assert f"certain: the scheduler does not consider the pod {text}" in done.stdout
+
+
 def test_what_a_kubelet_reports_is_a_cause_and_a_log_that_cannot_be_read_is_said(
     cluster: ControlPlane,
 ) -> None:

@@ -36,6 +36,7 @@ OF_CONTROL_PLANE: Final = "the API server or the scheduler says it: `tests/e2e/t
 NOT_HERE: Final = {
     "unsatisfied-condition": "the runtime loads no libcuda.so.1, and nvidia-container-cli is replaced",
     "gpu-is-lost": "the NVML of the tests has no GPU that can be lost",
+    "unregistered-device": "the kubelet forgets a device plugin five minutes after it has stopped",
     "topology-affinity": "the kubelets have no topology manager, and the machine one NUMA node",
     "claim-strategy-gate": "NVIDIA's DRA driver says it, which a small program replaces",
     "claim-config-refused": "NVIDIA's DRA driver says it, which a small program replaces",
@@ -46,7 +47,9 @@ NOT_HERE: Final = {
     "mps-not-ready": "there is no MPS",
     "gpushare-no-gpu": "there is no gpushare",
     "xid": "the kernel module of the driver writes it",
-    **dict.fromkeys(("gang-waits", "denied-by-gpugate", "exceeded-quota"), OF_CONTROL_PLANE),
+    **dict.fromkeys(
+        ("gang-waits", "scheduling-gated", "denied-by-gpugate", "exceeded-quota"), OF_CONTROL_PLANE
+    ),
     **dict.fromkeys(("pod-security", "webhook-unavailable", "creation-failed"), OF_CONTROL_PLANE),
     **{name: OF_PROGRAMS for name, row in ROWS.items() if row["seen"] == ["log"] and name != "xid"},
     **dict.fromkeys(("no-libcuda", "no-driver"), OF_PROGRAMS),
@@ -188,6 +191,13 @@ PHASES: Final[Sequence[Phase]] = (
             _case(
                 "node-affinity", "a nodeSelector that no node has", "elsewhere", nodeSelector={"pool": "none"}
             ),
+            _case(
+                "rejected-by-affinity",
+                "a nodeSelector that the node does not match, with `nodeName`",
+                "other-labels",
+                nodeName="gpu-2",
+                nodeSelector={"pool": "none"},
+            ),
             _container(
                 _case(
                     "image-pull",
@@ -323,6 +333,7 @@ IN_CHINESE: Final = {
     "oom": "程序超过其内存限制",
     "no-resource": "没有节点提供的资源",
     "elsewhere": "没有节点符合的 nodeSelector",
+    "other-labels": "节点不符合 nodeSelector，并指定 `nodeName`",
     "no-registry": "镜像仓库没有响应",
     "no-image": "`imagePullPolicy: Never`，但没有该镜像",
     "bad-image": "不是镜像的名称",

@@ -26,6 +26,9 @@ _SANDBOX: Final = "PodReadyToStartContainers"
 # Health of a device that a container has (KEP-4680); a driver that reports none has the health Unknown.
 _HEALTH: Final = "allocatedResourcesStatus"
 _UNHEALTHY: Final = "Unhealthy"
+# Of a pod that the scheduler does not consider yet:
+# https://kubernetes.io/docs/concepts/scheduling-eviction/pod-scheduling-readiness/
+_GATED: Final = "SchedulingGated"
 _EVENT: Final = Message("event")
 
 
@@ -163,6 +166,9 @@ class PodFacts:
             if not isinstance(condition, dict) or condition.get("status") != "False":
                 continue
             kind, message = condition.get("type"), str(condition.get("message") or "")
+            if condition.get("reason") == _GATED:
+                gates = (str(gate.get("name")) for gate in _objects(self.spec.get("schedulingGates")))
+                message = f"{_GATED} {', '.join(gates)}"
             if self.scheduled:
                 is_open = kind == _SANDBOX and self.status.get("phase") == "Pending"
                 message = f"{_SANDBOX} False {message}".rstrip() if is_open else ""

@@ -34,6 +34,8 @@ SAMPLES: Final = {
     "no-gpu-device": "ls: /dev/nvidia0: No such file or directory",
     "devices-unavailable": "devices unavailable for nvidia.com/gpu. Requested: 2, Available: 1",
     "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
+    "unregistered-device": "UnexpectedAdmissionError Pod was rejected: Allocate failed due to cannot "
+    "allocate unregistered device nvidia.com/gpu, which is unexpected",
     "device-unhealthy": "allocatedResourcesStatus nvidia.com/gpu GPU-4cf8db2d Unhealthy ECC errors",
     "sandbox-not-ready": "PodReadyToStartContainers False",
     "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
@@ -44,6 +46,9 @@ SAMPLES: Final = {
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
     "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
     "node-affinity": "3 node(s) didn't match Pod's node affinity/selector",
+    "rejected-by-affinity": "NodeAffinity Pod was rejected: Predicate NodeAffinity failed: node(s) didn't "
+    "match Pod's node affinity/selector",
+    "scheduling-gated": "SchedulingGated kueue.x-k8s.io/admission",
     "gang-waits": "minCount (4) cannot be satisfied: 2 scheduled, 0 remaining",
     "oom-killed": "OOMKilled",
     "no-platform": "no match for platform in manifest: not found",
@@ -114,6 +119,14 @@ def test_a_sample_names_its_cause_in_both_languages(name: str) -> None:
     assert {*row["seen"]} == seen
     assert texts
     assert not any("{" in text.replace("{nvidia.com/gpu: present}", "") for text in texts)
+
+
+def test_the_kubelet_that_rejects_a_pod_by_affinity_is_not_the_scheduler() -> None:
+    """Both use the same words; the kubelet of Kubernetes 1.30 has the first half only."""
+    lines = SAMPLES["rejected-by-affinity"], "NodeAffinity Pod was rejected: Predicate NodeAffinity failed"
+
+    for line in lines:
+        assert ["rejected-by-affinity"] == [each.name for each in found(line, source=Source.STATUS)]
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=[str(row["code"]) for row in ERRORS])

@@ -61,6 +61,16 @@ def test_a_missing_sandbox_is_said_of_a_pod_that_has_a_node_and_has_not_ended(
     assert expected == _texts(_pod(phase, node, conditions=[condition]))
 
 
+def test_the_scheduling_gates_of_a_pod_are_read_by_name() -> None:
+    """The message of the condition does not have them."""
+    gates = [{"name": "kueue.x-k8s.io/admission"}, {"name": "example.com/quota"}]
+    message = "Scheduling is blocked due to non-empty scheduling gates"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "SchedulingGated", "message": message}
+    pod = _pod("Pending", conditions=[condition]) | {"spec": {"schedulingGates": gates}}
+
+    assert ["SchedulingGated kueue.x-k8s.io/admission, example.com/quota"] == _texts(pod)
+
+
 def test_devices_that_are_reported_as_unhealthy_are_read_with_the_message() -> None:
     """Not those of which the health is unknown: many drivers report none."""
     devices = [
