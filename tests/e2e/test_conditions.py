@@ -281,13 +281,21 @@ def test_an_update_of_a_pod_of_two_hundred_containers_is_within_the_cost_limit(
     assert all("failed calling webhook" in error for error in errors[1:])
 
 
-def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
-    """Return the names of the conditions of each webhook."""
-    found = []
+def _conditions(control_plane: ControlPlane) -> Iterator[list[dict[str, str]]]:
     for kind in KINDS:
         document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
-        found.append([each["name"] for each in document["webhooks"][0]["matchConditions"]])
-    return found
+        yield document["webhooks"][0]["matchConditions"]
+
+
+def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
+    """Return the names of the conditions of each webhook."""
+    return [[each["name"] for each in conditions] for conditions in _conditions(control_plane)]
+
+
+def expressions_of(control_plane: ControlPlane) -> list[str]:
+    """Return the expression of gpugate of each webhook."""
+    found = _conditions(control_plane)
+    return ["".join(each["expression"] for each in one if each["name"] == CONDITION) for one in found]
 
 
 @pytest.fixture
@@ -313,6 +321,8 @@ def test_a_new_rule_is_selected_immediately_and_an_old_one_for_a_while(
     conditions.start()
     server.set_rules(loaded(resource_rule(DEVICE)))
     eventually(lambda: not missed(DEVICE), LIVE_S)
+    # Both configurations are written, so that the thread has nothing more to write.
+    eventually(lambda: all(DEVICE in text for text in expressions_of(control_plane)))
     conditions.stop()
     server.set_rules(loaded(resource_rule(OTHER)))
     conditions.check()

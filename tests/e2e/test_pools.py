@@ -384,9 +384,11 @@ def test_a_definition_that_is_deleted_takes_its_pools_along_until_it_is_back(clu
     eventually(lambda: verdict() == [OF_H100_POOL], SOON_S)
     before, lists = cluster.logged(gone), cluster.failed_lists()
     cluster.kubectl("delete", "crd", DEFINITION)
-    eventually(lambda: verdict() is None, LIVE_S)
-    eventually(lambda: cluster.failed_lists() > lists, SOON_S)
-    define(cluster.installed.cluster)
+    try:
+        eventually(lambda: verdict() is None)
+        eventually(lambda: cluster.failed_lists() > lists)
+    finally:
+        define(cluster.installed.cluster)
     cluster.have(H100_POOL)
     eventually(lambda: verdict() == [OF_H100_POOL], RETRIED_S)
 
