@@ -277,6 +277,23 @@ def test_a_cell_of_the_matrix_shows_its_reason(page: Page) -> None:
     assert "whether the image has cuda-compat · cudaErrorInsufficientDriver (35)" in page.text("reasons")
 
 
+@pytest.mark.parametrize("width", [375, 1280])
+def test_all_drivers_and_gpus_are_in_the_matrix_without_nodes(page: Page, width: int) -> None:
+    """Its headings are in one line; on a wide screen, all columns are in sight."""
+    page.browser.show(width=width)
+    page.choose("nodes", "no nodes")
+    page.show("matrix")
+    script = """
+        const heads = [...document.querySelectorAll(".matrix thead tr")].map((row) => row.offsetHeight);
+        const parts = [...document.querySelectorAll(".scroll")];
+        return [Math.max(...heads), Math.max(...parts.map((part) => part.scrollWidth - part.clientWidth))];
+    """
+    height, scrolled = page.browser.driver.execute_script(script)
+
+    assert height < 30
+    assert width < 900 or scrolled <= 0
+
+
 def test_views_are_chosen_by_the_keyboard(page: Page) -> None:
     """With the arrows, as in every list of tabs."""
     page("tab-pod").send_keys(Keys.ARROW_LEFT)

@@ -173,7 +173,7 @@ function ruleItem(rule) {
   const mark = element("span", { className: rule.mark === "✗" ? "red" : colour, textContent: `${rule.mark} ${rule.name}` });
   const item = element("li", {}, mark, " ", element("span", { className: "dim", textContent: rule.why || rule.source }));
   const lines = [
-    ...rule.requirements.map((need) => ["dim", `${say("requires")} ${need}`]),
+    ...rule.requirements.map((need) => ["dim", say("requires", { what: need })]),
     ...rule.edits.map((edit) => ["green", `+ ${edit.path}: ${JSON.stringify(edit.value)} (${edit.reason})`]),
     ...rule.would.map((change) => ["dim", say("would", { what: change })]),
     ...rule.unused.map((text) => ["dim", text]),
