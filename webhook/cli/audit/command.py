@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Any, Final
 
 import click
@@ -41,11 +42,13 @@ from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
+from webhook.cli.report.fleet import FleetRow, fleet
 from webhook.cli.report.formats import FORMATS
 from webhook.cli.report.model import RenderedFinding, Report, Target, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
 from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
+    UNKNOWN,
     counted,
     first_of,
     print_json,
@@ -140,24 +143,21 @@ def command(
     pods = [pod for workload in audited for pod in workload.workload.pods]
     quotas = session.quotas.used_up((pod.key.namespace, pod.document.get("spec") or {}) for pod in pods)
     supports = sorted({*filter(None, _supports(session))})
-    ended = ended_toolkits(session.policy.facts, _toolkits(session, audited), this_month())
+    toolkits = _toolkits(session, audited)
+    ended = ended_toolkits(session.policy.facts, chain.from_iterable(toolkits), this_month())
     if output == "json":
         _show_json(audited, quotas, supports, ended, session.notes, session.language)
     elif output in FORMATS:
-        report = _report(audited, session, _tables(session) if output == "html" else ())
+        fleet_rows = _fleet(session, toolkits) if output == "html" else ()
+        report = _report(audited, session, _tables(session) if output == "html" else (), fleet_rows)
         if write:
             _write(report, namespace, session)
         elif text := FORMATS[output](report):
             click.echo(text)
     else:
         _show_tables(audited, session.language, wide=output == "wide" or bool(names))
-        for used_up in quotas:
-            print_warning(used_up.message, session.language)
-        for line in support_lines(supports):
-            print_note(line, session.language)
-        if ended:
-            shown = ", ".join(f"{cuda} ({end})" for cuda, end in ended.items())
-            print_note(OLD_TOOLKITS.having(versions=shown), session.language)
+        _show_fleet(_fleet(session, toolkits), session.language)
+        _show_notes(quotas, supports, ended, session.language)
     decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
     sys.exit(session.exit_status(() if write else decisions, fail_on))
 
@@ -169,16 +169,26 @@ def _supports(session: Session) -> Iterator[DriverSupport | None]:
         yield support_of(node_class.capabilities, this_month())
 
 
-def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> Iterator[CudaVersion]:
-    """Yield the CUDA toolkits that are known to be in the images of containers with accelerators."""
-    policy = session.policy
-    for owner in (evaluated.object for workload in audited for evaluated in workload.objects):
-        pods = policy.workloads.pods_of(owner.group, owner.kind, owner.document)
-        for path, (raw, others) in pods.items():
-            for container in Pod(owner.document, raw, path, others).users:
-                image = policy.catalog.find(container.image)
-                if image.cuda and image.exact:
-                    yield image.cuda
+def _fleet(session: Session, needed: Iterable[Collection[CudaVersion]]) -> tuple[FleetRow, ...]:
+    """Return the drivers of the nodes and the CUDA of the workloads. needed: as for `fleet`."""
+    return fleet(session.inventory, session.label_names, needed, this_month())
+
+
+def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> list[set[CudaVersion]]:
+    """Return, for each workload with accelerators, the CUDA toolkits known to be in its images."""
+    policy, toolkits = session.policy, []
+    for workload in audited:
+        known, uses = set[CudaVersion](), False
+        for owner in (evaluated.object for evaluated in workload.objects):
+            pods = policy.workloads.pods_of(owner.group, owner.kind, owner.document)
+            for path, (raw, others) in pods.items():
+                for container in Pod(owner.document, raw, path, others).users:
+                    uses, image = True, policy.catalog.find(container.image)
+                    if image.cuda and image.exact:
+                        known.add(image.cuda)
+        if uses:
+            toolkits.append(known)
+    return toolkits
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:
@@ -256,6 +266,36 @@ def _order(row: dict[str, str]) -> tuple[int, str, str, str]:
     return severity(row["action"]), row["namespace"], row["workload"], row["rule"]
 
 
+def _show_notes(
+    quotas: Iterable[QuotaFinding],
+    supports: Iterable[DriverSupport],
+    ended: Mapping[CudaVersion, str],
+    language: Language,
+) -> None:
+    """Print which quotas are used up, and what is out of support."""
+    for used_up in quotas:
+        print_warning(used_up.message, language)
+    for line in support_lines(supports):
+        print_note(line, language)
+    if ended:
+        shown = ", ".join(f"{cuda} ({end})" for cuda, end in ended.items())
+        print_note(OLD_TOOLKITS.having(versions=shown), language)
+
+
+def _show_fleet(rows: Iterable[FleetRow], language: Language) -> None:
+    """Print what drivers the nodes have, and what CUDA the workloads need."""
+    cells = (
+        {
+            "cuda": row.name.in_language(language),
+            "workloads": str(row.workloads),
+            "nodes": str(row.nodes),
+            "driver": row.drivers(language) or UNKNOWN,
+        }
+        for row in rows
+    )
+    _show_rows([*cells], language, wide=True)
+
+
 def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) -> None:
     """Print each reason once for all workloads that have it, the most frequent first."""
     reasons = Counter(
@@ -328,7 +368,12 @@ def _facts(evaluated: EvaluatedObject, language: Language) -> dict[str, Any]:
     }
 
 
-def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequence[Table]) -> Report:
+def _report(
+    audited: Sequence[EvaluatedWorkload],
+    session: Session,
+    tables: Sequence[Table],
+    fleet_rows: Sequence[FleetRow],
+) -> Report:
     """Return the report that all formats except tables and JSON render."""
     compatibility = {rule.name for rule in session.policy.rules.compatibility}
     language = session.language
@@ -343,6 +388,7 @@ def _report(audited: Sequence[EvaluatedWorkload], session: Session, tables: Sequ
         ),
         facts=sources_of(session),
         tables=tables,
+        fleet=fleet_rows,
         notes=(
             *session.notes,
             *without_nodes(

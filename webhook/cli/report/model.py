@@ -22,6 +22,7 @@ from webhook.cli.terminal.vocabulary import EXPECTED_INSTEAD, OF_RESOURCE
 
 if TYPE_CHECKING:
     from webhook.cli.matrix.matrix import Table
+    from webhook.cli.report.fleet import FleetRow
 
 DENY: Final = "deny"
 WARN: Final = "warn"
@@ -190,8 +191,8 @@ class Report:
     """What a command has checked, and what it was checked with.
 
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
-    each with its description; empty: those that the findings have. facts and tables are of a page:
-    facts on the rules and nodes by their headings, and the compatibility of the nodes.
+    each with its description; empty: those that the findings have. facts, tables and fleet are of a
+    page: facts on the rules and nodes by their headings, the compatibility of the nodes, and their drivers.
     """
 
     tool: str
@@ -202,6 +203,7 @@ class Report:
     codes: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[Table] = ()
+    fleet: Sequence[FleetRow] = ()
 
     def by_namespace(self) -> dict[str, list[Target]]:
         """Return the objects of each namespace, in the order of the names."""

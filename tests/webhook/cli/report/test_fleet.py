@@ -1,0 +1,63 @@
+"""The drivers of the nodes against the CUDA that workloads need, in the table and the page of `audit`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from rules import Language
+from rules.cuda.versions import CudaVersion
+from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelNames
+from tests.support.command import gpugate
+from tests.webhook.cli.test_driver_support import NOVEMBER_2026, WORKLOADS, node_file
+from webhook.cli.report.fleet import fleet
+
+
+@pytest.fixture(autouse=True)
+def november(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let it be November 2026."""
+    monkeypatch.setenv("SOURCE_DATE_EPOCH", NOVEMBER_2026)
+
+
+def _node(name: str, **labels: str) -> dict[str, object]:
+    return {"kind": "Node", "metadata": {"name": name, "labels": labels}, "status": {}}
+
+
+def test_a_workload_counts_once_by_its_newest_image_and_a_node_by_its_driver() -> None:
+    """The newest version first; nodes without a GPU do not count; the newest may have more."""
+    drivers = ("535.104.05", "570.124.06", "570.86.15", "700.10")
+    nodes = [_node(driver, **{"nvidia.com/cuda.driver-version.full": driver}) for driver in drivers]
+    inventory = Inventory().with_node([*nodes, _node("cpu")])
+    needed = [{CudaVersion(12, 8), CudaVersion(11, 8)}, {CudaVersion(11, 8)}, set[CudaVersion]()]
+
+    rows = fleet(inventory, LabelNames(), needed, "2026-11")
+
+    assert [
+        ("13.5 or newer", 0, 1, ""),
+        ("12.8", 1, 2, "570: out of support since 2026-02"),
+        ("12.2", 0, 1, "535: out of support since 2026-06"),
+        ("11.8", 1, 0, ""),
+        ("CUDA unknown", 1, 0, ""),
+    ] == [(row.name.en, row.workloads, row.nodes, row.drivers(Language.EN)) for row in rows]
+
+
+def test_without_gpu_nodes_there_is_no_fleet() -> None:
+    """What workloads need is then compared with nothing."""
+    assert () == fleet(Inventory().with_node([_node("cpu")]), LabelNames(), [{CudaVersion(12, 8)}], "2026-11")
+
+
+def test_audit_shows_drivers_their_support_and_the_cuda_of_workloads(tmp_path: Path) -> None:
+    """As a table; on the page also as a picture with a title and a description."""
+    nodes = node_file(tmp_path, "570.124.06", "595.71.05")
+    arguments = ("audit", "-f", WORKLOADS, "--nodes", nodes)
+    table, page = gpugate(*arguments).stdout, gpugate(*arguments, "-o", "html").stdout
+
+    assert "13.2          0          1      595: support ends 2027-03" in table
+    picture = ET.fromstring(page[page.index("<svg") : page.index("</svg>")] + "</svg>")
+    assert "CUDA of workloads and nodes" == picture.findtext("title")
+    assert picture.findtext("desc", "").endswith("The table has the same numbers.")
+    assert {"workloads", "ending", "ended", "no-end"} >= {bar.get("class") for bar in picture.iter("rect")}
+    assert '<td class="text">595: support ends 2027-03</td>' in page

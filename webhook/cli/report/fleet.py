@@ -1,0 +1,91 @@
+"""The fleet: the drivers of the nodes, when their support ends, and the CUDA that workloads need."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable
+from typing import Final, NamedTuple
+
+from rules import Language
+from rules.cuda.versions import CudaVersion
+from rules.nodes.driver_lifecycle import DriverSupport, SupportState, support_of
+from rules.nodes.inventory import Inventory
+from rules.nodes.label_families import LabelNames
+from rules.nodes.node_capabilities import branch_of, least_cuda_of
+from rules.text.i18n import Message
+
+_DRIVER: Final = Message("{branch}: {support}")
+_UNTIL: Final = Message("supported until {end}")
+_NO_END: Final = Message("no announced end")
+_EXACTLY: Final = Message("{cuda}")
+_MORE: Final = Message("{cuda} or newer")
+_UNKNOWN: Final = Message("CUDA unknown")
+# Of states of support, the worst first.
+_WORST: Final = (SupportState.ENDED, SupportState.ENDING, SupportState.SUPPORTED, None)
+
+
+class FleetRow(NamedTuple):
+    """A CUDA version; None for the nodes and workloads of which it is unknown.
+
+    nodes: those whose driver has it. supports: of their drivers. workloads: those whose newest image has it.
+    lower_bound: whether some of the nodes may have a newer one.
+    """
+
+    cuda: CudaVersion | None
+    nodes: int
+    supports: tuple[DriverSupport, ...]
+    workloads: int
+    lower_bound: bool = False
+
+    @property
+    def state(self) -> SupportState | None:
+        """The worst support of the drivers."""
+        return min((support.state for support in self.supports), key=_WORST.index, default=None)
+
+    @property
+    def name(self) -> Message:
+        """The version."""
+        if self.cuda is None:
+            return _UNKNOWN
+        return (_MORE if self.lower_bound else _EXACTLY).having(cuda=self.cuda)
+
+    def drivers(self, language: Language) -> str:
+        """Return the branches of the drivers, and when the support of each ends or ended."""
+        return "; ".join(_support_text(support).in_language(language) for support in self.supports)
+
+
+def _support_text(support: DriverSupport) -> Message:
+    text = support.text or (_UNTIL.having(end=support.end) if support.end else _NO_END)
+    return _DRIVER.having(branch=support.branch, support=text)
+
+
+def fleet(
+    inventory: Inventory, names: LabelNames, needed: Iterable[Collection[CudaVersion]], month: str
+) -> tuple[FleetRow, ...]:
+    """Return the CUDA versions of GPU nodes and of workloads, the newest first; none without GPU nodes.
+
+    needed: for each workload with accelerators, the known CUDA versions of its images. month: as 2026-11.
+    """
+    nodes: Counter[CudaVersion | None] = Counter()
+    supports: defaultdict[CudaVersion | None, set[DriverSupport]] = defaultdict(set)
+    bounds: set[CudaVersion | None] = set()
+    for node_class in inventory.classes(inventory.everything, names):
+        capabilities = node_class.capabilities
+        if not (capabilities.cuda or capabilities.driver or capabilities.product):
+            continue
+        cuda = CudaVersion(*capabilities.cuda) if capabilities.cuda else None
+        if cuda is None and (least := least_cuda_of(capabilities)):
+            cuda = least.cuda
+            if branch_of(capabilities) != least.by:
+                bounds.add(cuda)
+        nodes[cuda] += node_class.members.bit_count()
+        if support := support_of(capabilities, month):
+            supports[cuda].add(support)
+    if not nodes:
+        return ()
+    workloads: Counter[CudaVersion | None] = Counter(max(versions, default=None) for versions in needed)
+    versions = sorted({*nodes, *workloads}, key=lambda version: version or CudaVersion(0, 0), reverse=True)
+    return tuple(
+        FleetRow(cuda, nodes[cuda], tuple(sorted(supports[cuda])), workloads[cuda], cuda in bounds)
+        for cuda in versions
+    )
