@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.e2e.installed import Installation
+from tests.e2e.scale_objects import gpu_node
 from tests.e2e.serve_process import ServeProcess, eventually
 from webhook.cluster.client import ClusterApi
 from webhook.cluster.resource import NODES
@@ -24,38 +24,6 @@ LONGEST_START_S = 15.0
 MOST_CPU = 0.01
 # Seconds over which the CPU of an idle server is measured: its periodic tasks run every ten.
 IDLE_S = 20.0
-_MIXES = (
-    ("Tesla-T4", "7", "5", "4"),
-    ("NVIDIA-A100-SXM4-80GB", "8", "0", "8"),
-    ("NVIDIA-L40S", "8", "9", "8"),
-)
-
-
-def _node(number: int) -> dict[str, Any]:
-    """Return a node as a kubelet and GPU Feature Discovery write it: mostly with irrelevant fields."""
-    product, major, minor, count = _MIXES[number % len(_MIXES)]
-    name = f"scale-{number:05}"
-    labels = {f"feature.node.kubernetes.io/cpu-cpuid.F{each}": "true" for each in range(60)}
-    labels |= {
-        "kubernetes.io/hostname": name,
-        "nvidia.com/gpu.product": product,
-        "nvidia.com/gpu.compute.major": major,
-        "nvidia.com/gpu.compute.minor": minor,
-        "nvidia.com/cuda.runtime-version.major": "12",
-        "nvidia.com/cuda.runtime-version.minor": str(number % 9),
-    }
-    offered = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": count}
-    images = [
-        {"names": [f"registry.example.com/team/image-{each}@sha256:{each:064}"], "sizeBytes": 10**9}
-        for each in range(50)
-    ]
-    status = {"allocatable": offered, "capacity": offered, "images": images}
-    return {
-        "apiVersion": "v1",
-        "kind": "Node",
-        "metadata": {"name": name, "labels": labels},
-        "status": status,
-    }
 
 
 @dataclass(frozen=True)
@@ -71,7 +39,7 @@ def big(installation: Installation, tmp_path_factory: pytest.TempPathFactory) ->
     """Yield the server of a large cluster."""
     api = ClusterApi.of_kubeconfig(str(installation.cluster.kubeconfig))
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda number: api.create(NODES, _node(number)), range(NODE_COUNT)))
+        list(pool.map(lambda number: api.create(NODES, gpu_node(number)), range(NODE_COUNT)))
     api.close()
     start = time.monotonic()
     with installation.serve(tmp_path_factory.mktemp("scale") / "log") as server:

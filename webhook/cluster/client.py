@@ -29,6 +29,7 @@ from rules import Workloads
 from rules.nodes.gpu_operator import DAEMON_SET, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
+from rules.text.gc_pause import gc_paused
 from webhook.admission.rule_configmap import rule_source
 from webhook.cluster.connection_errors import connection_error_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
@@ -85,6 +86,8 @@ _UNREADABLE: Final = frozenset(
         HTTPStatus.METHOD_NOT_ALLOWED,
     }
 )
+# Parts of a container that pods of a workload have in common; volume mounts differ by the name of a token.
+_SHARED: Final = frozenset({"args", "command", "env", "ports", "resources"})
 # Bytes of a log that a command reads: a thousand lines of a kilobyte.
 _LOG_BYTES: Final = 2**20
 # Versions of a group that are searched for kinds; groups have two or three.
@@ -164,6 +167,37 @@ class _Named(TypedDict):
     """The decoded part of an object: its name and namespace."""
 
     metadata: _Name
+
+
+def _without_managed_fields(document: dict[str, Any]) -> dict[str, Any]:
+    """Return an object as it is kept: what wrote which field is half of a pod, and decides nothing."""
+    if isinstance(metadata := document.get("metadata"), dict):
+        metadata.pop("managedFields", None)
+    return document
+
+
+def _read_node(document: dict[str, Any]) -> dict[str, Any]:
+    """Return a Node as it is kept: without the list of images, which is most of it."""
+    if isinstance(status := document.get("status"), dict):
+        status.pop("images", None)
+    return _without_managed_fields(document)
+
+
+class _Sharing:
+    """Reads pods, of which those of one workload share the equal parts of their containers."""
+
+    def __init__(self) -> None:
+        self._parts: dict[bytes, Any] = {}
+
+    def read(self, document: dict[str, Any]) -> dict[str, Any]:
+        """Return a pod as it is kept."""
+        spec = document.get("spec")
+        containers = spec.get("containers") if isinstance(spec, dict) else None
+        for container in containers if isinstance(containers, list) else ():
+            for name in _SHARED.intersection(container) if isinstance(container, dict) else ():
+                part = container[name]
+                container[name] = self._parts.setdefault(msgspec.json.encode(part), part)
+        return _without_managed_fields(document)
 
 
 class WorkloadList(NamedTuple):
@@ -300,7 +334,9 @@ class ClusterApi:
         query = {"limit": str(_PAGE), **(selectors or {})}
         objects: list[dict[str, Any]] = []
         while True:
-            page = decoder.decode(self._send("GET", path, query, retries=self._retries).data)
+            data = self._send("GET", path, query, retries=self._retries).data
+            with gc_paused(len(data)):
+                page = decoder.decode(data)
             objects += map(read, page.items) if read else page.items
             if not page.metadata.more:
                 return objects, page.metadata.version
@@ -490,7 +526,7 @@ class Cluster:
         Kinds that do not exist in the cluster or may not be read are left out. Raises ClusterError.
         """
         named = {AUTOSCALER_STATUS.name: AUTOSCALER_STATUS.kind, toolkit_daemon_set(): DAEMON_SET}
-        objects = self._list(Resource("Nodes", NODES))
+        objects = self._list(Resource("Nodes", NODES, read=_read_node))
         for kind, resource in {**declaring_resources(), **dra_resources()}.items():
             try:
                 written = named.get(kind, kind)
@@ -519,7 +555,9 @@ class Cluster:
             for kind, (version, plural) in sorted(served.items()):
                 where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
                 try:
-                    objects = self._list(Resource(plural, f"{_group_path(group)}{version}{where}/{plural}"))
+                    path = f"{_group_path(group)}{version}{where}/{plural}"
+                    read = _Sharing().read if kind == "Pod" else _without_managed_fields
+                    objects = self._list(Resource(plural, path, read=read))
                 except ClusterError as error:
                     cause = error.__cause__
                     if kind == "Pod" or not (isinstance(cause, ApiError) and cause.status in _UNREADABLE):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,24 @@ def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: 
     assert [why] == json.loads(everywhere.stdout)["notes"]
     assert f"<p>{why}</p>" in _audit_cluster(fake, tmp_path, "-o", "html").stdout
     assert ("/api/v1/namespaces/ml/pods" in listed, "/api/v1/pods" in listed) == (True, False)
+
+
+def test_requests_grow_with_pages_alone(rules: Path, tmp_path: Path) -> None:
+    """Nothing is requested for each pod, workload or node; without a quota no pod is added up."""
+    documents = yaml.safe_load(rules.read_text("utf-8"))
+    counts = []
+    for pods in (20, 120):
+        fake = FakeApi(page=50)
+        fake.put("/api/v1/namespaces/kube-public/configmaps", documents)
+        for number in range(pods):
+            fake.put("/api/v1/pods", _pod(f"pod-{number}", value="2"))
+            fake.put("/api/v1/nodes", node(f"node-{number}", gfd("12.4", A100)))
+        assert 1 == _audit_cluster(fake, tmp_path).exit_code
+        counts.append(Counter(request.path for request in fake.requests))
+
+    few, many = counts
+    assert {"/api/v1/pods": 2, "/api/v1/nodes": 2} == many - few
+    assert all(number <= 3 for number in many.values())
 
 
 def test_namespaces_that_gpugate_ignores_are_said_to_be_unchecked(rules: Path, tmp_path: Path) -> None:

@@ -20,7 +20,9 @@ import trustme
 import yaml
 from kubernetes.client import Configuration
 
+from rules.model.workload_kinds import built_in_workloads
 from rules.schema.loader import load_rules
+from tests.support.fake_api import FakeApi, running
 from webhook.cluster.client import Cluster, ClusterApi, ClusterError
 
 RULE = {
@@ -172,3 +174,26 @@ def test_a_missing_kubeconfig_or_context_is_reported(
 
     with pytest.raises(ClusterError, match="check --kubeconfig and --context"):
         Cluster(kubeconfig, context)
+
+
+def test_what_decides_nothing_is_not_kept_of_listed_objects(tmp_path: Path) -> None:
+    """Managed fields and images of nodes are left out; equal parts of containers are in memory once."""
+    fake = FakeApi()
+    environment = [{"name": "A", "value": "1"}]
+    for name in ("a", "b"):
+        metadata = {"name": name, "namespace": "ml", "managedFields": [{"manager": "kubelet"}]}
+        container = {"name": "main", "image": name, "env": environment}
+        fake.put("/api/v1/pods", {"metadata": metadata, "spec": {"containers": [container]}})
+    node = {"metadata": {"name": "n", "managedFields": []}, "status": {"images": [{"names": ["x"]}]}}
+    fake.put("/api/v1/nodes", node)
+    with running(fake):
+        cluster = Cluster(str(fake.kubeconfig(tmp_path)))
+        first, second = cluster.workloads(built_in_workloads()).objects
+        (listed,) = (item for item in cluster.inventory() if item["metadata"]["name"] == "n")
+
+    (one,), (other,) = (pod["spec"]["containers"] for pod in (first, second))
+    assert environment == one["env"]
+    assert one["env"] is other["env"]
+    assert ("a", "b") == (one["image"], other["image"])
+    assert all("managedFields" not in kept["metadata"] for kept in (first, second, listed))
+    assert {} == listed["status"]

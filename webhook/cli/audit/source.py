@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable
 from itertools import chain
 from typing import Any
@@ -28,6 +29,7 @@ def _in_cluster(session: Session, namespace: str | None) -> list[Workload]:
     """Return the workloads of a cluster, except in ignored namespaces; add notes on what is left out."""
     cluster, language, kinds = session.cluster, session.language, session.policy.workloads
     listed = cluster.query(lambda api: api.workloads(kinds, namespace))
+    gc.freeze()  # they live as long as the command: collections need not visit them
     for why in listed.unread:
         session.add_note(NOT_READ.having(why=why).in_language(language))
     ignored = set(cluster.query(lambda api: api.ignored_namespaces()))

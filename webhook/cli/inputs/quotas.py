@@ -149,6 +149,8 @@ class Quotas:
         """Return the quotas that are used up for a resource of GPU pods. pods: namespace and spec of each."""
         used: defaultdict[str, set[str]] = defaultdict(set)
         for namespace, spec in pods:
+            if not self._limits_of(namespace).quotas:
+                continue
             amounts = usage_of(spec).amounts
             if any("/" in resource for resource in amounts if resource.startswith("requests.")):
                 used[namespace] |= amounts.keys()
