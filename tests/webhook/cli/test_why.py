@@ -321,5 +321,5 @@ def test_the_result_is_printed_in_chinese(tmp_path: Path) -> None:
 
     assert "确定: 容器使用的内存" in text
     assert "→ 提高 limits.memory" in text
-    assert "stdin 的日志，第 2 行: CUDA out of memory" in text
-    assert "依据: Pod 的状态: OOMKilled" in text
+    assert "stdin 的日志，第 2 行：CUDA out of memory" in text
+    assert "依据：Pod 的状态：OOMKilled" in text

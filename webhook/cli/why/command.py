@@ -13,6 +13,7 @@ import click
 from rules import AdmissionRequest, Decision, Language, ObjectError
 from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED
+from rules.text.i18n import Message
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import WorkloadObject
@@ -51,6 +52,8 @@ from webhook.cli.why.unscheduled import Unscheduled
 
 _FOUND: Final = 1
 _DEFAULT_LINES: Final = 200
+_SEEN: Final = Message("{label}: {place}: {text}")
+_LOG_LINES: Final = Message("{log} ({lines})")
 
 
 @click.command()
@@ -146,7 +149,7 @@ class Result:
     def looked_at(self) -> str:
         """Return the line with the inputs that were compared."""
         logs = ", ".join(
-            f"{log.in_language(self.language)} ({lines.in_language(self.language)})"
+            _LOG_LINES.having(log=log, lines=lines).in_language(self.language)
             for log, text in self.facts.logs.items()
             for lines in [counted(len(text.splitlines()), "line")]
         )
@@ -177,10 +180,9 @@ class Result:
         text, fix = cause.text.in_language(self.language), cause.fix.in_language(self.language)
         lines: list[list[str]] = [[self._mark(cause.certainty), shortened(text)]]
         lines += [[f"  → {shortened(fix)}"]] if fix else []
-        label = CAUSE_SEEN.in_language(self.language)
         for line in cause.evidence:
-            place = line.place.in_language(self.language)
-            lines.append([styled(f"  {label}: {place}: {line.text}", dim=True)])
+            seen = _SEEN.having(label=CAUSE_SEEN, place=line.place, text=line.text)
+            lines.append([styled(f"  {seen.in_language(self.language)}", dim=True)])
         return lines
 
     def _no_cause(self) -> list[str]:
