@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from itertools import groupby, islice
 from typing import Final, NamedTuple
@@ -53,8 +53,8 @@ _NO_GPU: Final = Message("no known GPU has it")
 _RANGE: Final = Message("{first} to {last}")
 _FROM_DRIVER: Final = Message("{names} (drivers from {branch} on)")
 _FROM_DRIVERS: Final = Message("{names} (drivers from {branch} or {newest} on)")
-# GPUs that are named, of architectures of which not all GPUs are meant.
-_MOST_PRODUCTS: Final = 6
+# GPUs that are named of each architecture of which not all GPUs are meant.
+_MOST_PRODUCTS: Final = 5
 
 
 class _Gpu(NamedTuple):
@@ -64,7 +64,7 @@ class _Gpu(NamedTuple):
     architecture: str
     is_named: bool  # of data centres; the others are many
     compute: ComputeCapability
-    memory_mib: int | None  # by the data sheet
+    memory_mib: tuple[int | None, ...]  # by the data sheets: of the smallest and the largest model
 
 
 def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> Message:
@@ -118,8 +118,10 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     models = requirements.models if policy.checks.model is not Level.COMPATIBLE else ()
     levels = {
         gpu: max(
-            level_of(check_on_node(policy, requirements, _node(gpu, branch, facts))),
-            *(_level_of(model, gpu) for model in models),
+            _of_sizes(
+                [level_of(check_on_node(policy, requirements, node)) for node in _nodes(gpu, branch, facts)]
+            ),
+            *(_of_sizes([_level_of(model, gpu, memory) for memory in gpu.memory_mib]) for model in models),
             Level.COMPATIBLE if _is_driver_known(gpu, facts) else Level.UNKNOWN,
         )
         for gpu in _gpus(facts)
@@ -133,13 +135,18 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     return _NO_GPU
 
 
-def _level_of(model: ModelRequirement, gpu: _Gpu) -> Level:
-    """Return whether the weights of a model fit a GPU, by the data sheet."""
+def _of_sizes(levels: list[Level]) -> Level:
+    """Return the level of a GPU by those of its sizes; unknown if they differ."""
+    return levels[0] if len({*levels}) == 1 else Level.UNKNOWN
+
+
+def _level_of(model: ModelRequirement, gpu: _Gpu, memory_mib: int | None) -> Level:
+    """Return whether the weights of a model fit a GPU of this memory."""
     if model.weights is None:
         return Level.COMPATIBLE
-    if gpu.memory_mib is None:
+    if memory_mib is None:
         return Level.UNKNOWN
-    fits = model.weights.on_rank(gpu.compute) < gpu.memory_mib * MIB * model.weights.fraction
+    fits = model.weights.on_rank(gpu.compute) < memory_mib * MIB * model.weights.fraction
     return Level.COMPATIBLE if fits else Level.INCOMPATIBLE
 
 
@@ -166,10 +173,9 @@ def _names(facts: Facts, branch: int, meant: Callable[[_Gpu], bool]) -> Message:
                 names = words.having(names=names, branch=branches[0], newest=branches[-1])
             parts.append(names)
             continue
-        products = list(
-            dict.fromkeys(gpu.product for _, gpus in members for gpu in gpus if gpu.is_named and meant(gpu))
-        )
-        parts += products if len(products) <= _MOST_PRODUCTS else [*products[:_MOST_PRODUCTS], "…"]
+        for _, gpus in members:
+            products = [*dict.fromkeys(gpu.product for gpu in gpus if gpu.is_named and meant(gpu))]
+            parts += products if len(products) <= _MOST_PRODUCTS else [*products[:_MOST_PRODUCTS], "…"]
     return Joined(", ", parts)
 
 
@@ -184,7 +190,8 @@ def _gpus(facts: Facts) -> tuple[_Gpu, ...]:
         if "compute" in row and row["segment"] != "jetson":
             name = row["arch"].replace("-", " ").title()
             is_named, compute = row["segment"] == "datacenter", capability(row["compute"])
-            gpus.setdefault(name, []).append(_Gpu(row["product"], name, is_named, compute, row.get("memory")))
+            sizes = tuple(map(int, row["sizes"].split())) if "sizes" in row else (row.get("memory"),)
+            gpus.setdefault(name, []).append(_Gpu(row["product"], name, is_named, compute, sizes))
     return tuple(gpu for of_architecture in gpus.values() for gpu in of_architecture)
 
 
@@ -199,8 +206,8 @@ def _is_driver_known(gpu: _Gpu, facts: Facts) -> bool:
     return bool(_first(gpu, facts)) or gpu.compute < min(first_branches(facts))
 
 
-def _node(gpu: _Gpu, branch: int, facts: Facts) -> NodeCapabilities:
-    """Return a node with a GPU and a driver; if the first one is not known, it is as new as of older GPUs."""
+def _nodes(gpu: _Gpu, branch: int, facts: Facts) -> Iterator[NodeCapabilities]:
+    """Yield a node with each size of a GPU; a first driver that is not known is as new as of older GPUs."""
     last = last_branch_of(facts, gpu.compute)
     first = _first(gpu, facts)
     if not _is_driver_known(gpu, facts):
@@ -208,10 +215,11 @@ def _node(gpu: _Gpu, branch: int, facts: Facts) -> NodeCapabilities:
         first = max(fact.value.branch for compute, fact in known.items() if compute < gpu.compute)
     branch = min(branch, last.value.branch) if last else max(branch, first)
     cuda, driver = cuda_of_branch(facts, branch), newest_release(facts, branch)
-    return NodeCapabilities(
-        cuda=cuda.value if cuda else None,
-        driver=str(driver) if driver else None,
-        compute_capability=gpu.compute,
-        memory_mib=gpu.memory_mib,
-        facts=facts,
-    )
+    for memory_mib in gpu.memory_mib:
+        yield NodeCapabilities(
+            cuda=cuda.value if cuda else None,
+            driver=str(driver) if driver else None,
+            compute_capability=gpu.compute,
+            memory_mib=memory_mib,
+            facts=facts,
+        )

@@ -90,10 +90,14 @@ def test_a_model_needs_gpus_with_its_memory_and_data_type(
 
 def test_gpus_of_which_not_all_have_it_are_named_one_by_one() -> None:
     """By their data sheets: an A100 has 40 or 80 GB."""
-    text = needs("team/app:1", cuda_version="13.0", min_gpu_memory="150Gi")
+    small, medium, large = (
+        needs("team/app:1", cuda_version="13.0", min_gpu_memory=least) for least in ("30Gi", "60Gi", "150Gi")
+    )
 
-    assert "150Gi of GPU memory; suitable GPUs: B200, GB200, B300, perhaps " in text
-    assert "A100" in text.partition("perhaps")[2]
+    assert "A100" in small.partition("perhaps")[0]
+    assert "A100" in medium.partition("perhaps")[2]
+    assert "150Gi of GPU memory; suitable GPUs: B200, GB200, B300, perhaps " in large
+    assert "A100" not in large
 
 
 @pytest.mark.parametrize(
