@@ -194,6 +194,19 @@ def test_each_line_is_as_high_as_its_number_says(page: Page, width: int) -> None
         assert heights[0] == lines
 
 
+def test_a_long_text_has_a_number_for_each_line(page: Page) -> None:
+    """Of one line, as JSON is, and of many."""
+    script = (
+        "const [area, text] = arguments; area.value = text; area.dispatchEvent(new Event('input'));"
+        "return area.previousElementSibling.children.length"
+    )
+    for text, lines in (('{"a": "' + "x" * 100_000 + '"}', 1), ("a: 1 # b\n" * 3000, 3001)):
+        assert lines == page.browser.driver.execute_script(script, page("pod"), text)
+        page("pod").send_keys(Keys.CONTROL, Keys.HOME, Keys.NULL, "#")
+        assert page.value("pod") == f"#{text}"
+    assert [] == page.browser.console()
+
+
 def test_an_empty_text_is_no_error(page: Page) -> None:
     """A hint says what to write."""
     page.replace("pod", page.value("pod"), " ")
@@ -206,7 +219,7 @@ def test_an_empty_text_is_no_error(page: Page) -> None:
 def test_a_pod_that_no_node_can_take_has_no_green_mark(page: Page) -> None:
     """The example of a taint."""
     page.choose("example", "A taint without a toleration")
-    page.until(lambda: "Pending: no node can take it" in page.text("verdict"))
+    page.until(lambda: "Pending: none of the nodes can take it" in page.text("verdict"))
 
     assert "yellow" in (page("verdict").get_attribute("class") or "")
 

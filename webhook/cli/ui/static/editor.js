@@ -4,6 +4,7 @@
 import { element } from "./dom.js";
 
 const INDENT = "  ";
+const LONGEST = 1000; // characters of a line that has colours
 const KEY = /^(\s*(?:- +)*)([^\s#:"'-][^#:"']*|"[^"]*"|'[^']*'):(?=\s|$)/;
 const COMMENT = /^((?:"[^"]*"|'[^']*'|(?!\s#)[^"'])*\s)?#.*$/;
 
@@ -78,7 +79,7 @@ export class Editor {
 
   // Returns the parts of a line: the key and the comment of YAML have colours.
   colours(line) {
-    if (!this.yaml) return [line];
+    if (!this.yaml || line.length > LONGEST) return [line];
     const comment = COMMENT.exec(line);
     const code = comment ? (comment[1] ?? "") : line;
     const key = KEY.exec(code);

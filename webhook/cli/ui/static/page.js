@@ -7,6 +7,7 @@ import { causeItem, errorItem, objectResult, show, showVerdict } from "./results
 import { currentLanguage, loadWords, say, setLanguage } from "./words.js";
 
 const PAUSE_MS = 250; // after the last key, before the text is evaluated
+const LONGEST_UNDONE = 500; // lines of a file: a browser takes a second to write as many as if typed
 // What the user has written, while the tab is open.
 const OWN_CASE = "gpugate-own-case";
 const LOG = "gpugate-log";
@@ -195,8 +196,11 @@ async function open(file) {
   try {
     const opened = await post("/api/open", { text: await file.text() });
     const { pod: text } = opened;
-    showCase({ ...opened, pod: pod.text });
-    pod.replace(0, pod.text.length, text); // undo brings the text before back
+    if (text.split("\n").length > LONGEST_UNDONE) showCase(opened);
+    else {
+      showCase({ ...opened, pod: pod.text });
+      pod.replace(0, pod.text.length, text); // undo brings the text before back
+    }
     keep();
     tell("");
     await ask();
