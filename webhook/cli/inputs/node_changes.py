@@ -327,13 +327,13 @@ def _node_with(
         return _slice_with(manifest, driver)
     if _kind(manifest) != NODE or _name(manifest) not in nodes:
         return manifest
-    labels = _labels_with(_labels(manifest), driver, names, add=True)
+    labels = labels_with(_labels(manifest), driver, names, add=True)
     return {**manifest, "metadata": {**manifest["metadata"], "labels": labels}}
 
 
 def _pool_with(pool: NodePool, driver: Driver, names: Iterable[LabelNames]) -> NodePool:
     capabilities = replace(pool.capabilities, driver=str(driver.version), cuda=driver.cuda)
-    labels = _labels_with(dict(pool.labels), driver, names, add=False)
+    labels = labels_with(dict(pool.labels), driver, names, add=False)
     return pool._replace(capabilities=capabilities, labels=tuple(labels.items()))
 
 
@@ -342,7 +342,7 @@ def _profile_with(profile: NodeProfile, driver: Driver, names: Iterable[LabelNam
     return replace(profile, capabilities=pool.capabilities, labels=pool.labels)
 
 
-def _labels_with(
+def labels_with(
     labels: Mapping[str, str], driver: Driver, names: Iterable[LabelNames], *, add: bool
 ) -> dict[str, str]:
     """Return labels that report a driver. add: add such labels if there are none."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from rules import Facts, Inventory, InventoryError, inventory_of
@@ -36,7 +38,7 @@ def read_nodes(
         if not paths:
             objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
             return inventory_of(objects, facts), objects
-        documents = [document for path in paths for document in _node_documents(path)]
+        documents = [document for path in paths for document in _node_documents(path, facts)]
         objects = [document.value for document in documents]
         try:
             names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
@@ -48,9 +50,18 @@ def read_nodes(
             raise
 
 
-def _node_documents(path: str) -> Iterator[Document]:
-    """Yield the documents of files. Raises BadInputError, also for a file without documents."""
-    for name, text in read_path(path):
+def _node_documents(path: str, facts: Facts) -> Iterator[Document]:
+    """Yield the documents of files, or of a preset if no file has its name.
+
+    Raises BadInputError, also for a file without documents.
+    """
+    texts = read_path(path)
+    if path and "/" not in path and path != "-" and not Path(path).exists():
+        from webhook.cli.inputs.node_presets import preset_node
+
+        if node := preset_node(path, facts):
+            texts = iter([(path, json.dumps(node))])
+    for name, text in texts:
         empty = True
         for document in read(text, name):
             if isinstance(document, SourceError):

@@ -143,7 +143,8 @@ namespace_option: Final = click.option(
 nodes_option: Final = files_option(
     "--nodes",
     "node_paths",
-    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like.",
+    help="File that contains nodes, as `kubectl get nodes -o yaml` prints them, NodePools and the like; or a "
+    "GPU such as t4, or a machine type such as gke:g2-standard-8, eks:p4d.24xlarge; @570 adds a driver.",
 )
 facts_option: Final = click.option(
     "--facts",

@@ -1,0 +1,66 @@
+"""Nodes that a name stands for: a GPU (`t4`) or a machine type of a cloud (`gke:g2-standard-8`), by facts.
+
+The driver is unknown, unless `@VERSION` follows. The number of GPUs of a machine is no fact: it has enough.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from rules import Facts
+from rules.cuda.tables import gpu_model
+from rules.nodes.cloud_labels import has_no_gpu, product_of_label
+from rules.nodes.label_families import LabelNames
+from rules.schema.errors import suggestion
+from rules.text.i18n import Message
+from webhook.cli.inputs.node_changes import ChangeError, labels_with, parse_driver
+from webhook.cli.terminal.console import BadInputError, print_note
+
+_CLOUDS: Final = ("gke", "eks", "aks")
+_TYPE: Final = "node.kubernetes.io/instance-type"
+_PRODUCT: Final = "nvidia.com/gpu.product"
+_PREFIXES: Final = ("NVIDIA-", "Tesla-")
+# More than any machine has.
+_GPUS: Final = "16"
+_NO_DRIVER: Final = Message(
+    "{name} is a node by facts; its driver is unknown ({name}@570 states one), its number of GPUs is not "
+    "checked"
+)
+_WITH_DRIVER: Final = Message("{name} is a node by facts; its number of GPUs is not checked")
+
+
+def preset_node(text: str, facts: Facts) -> dict[str, Any] | None:
+    """Return the node of a preset; None for another text. Prints a note on what is unknown of it.
+
+    Raises BadInputError for a machine type without a known GPU of NVIDIA, for an unknown driver, and for a
+    name without a dot that is no GPU.
+    """
+    name, has_driver, driver = text.partition("@")
+    if (labels := _labels(name, facts)) is None:
+        if "." in text:  # a file
+            return None
+        hint = suggestion(name.upper(), [row["product"] for row in facts.table("gpus")])
+        raise BadInputError(f"{text}: no file or GPU has this name{hint}")
+    if has_driver:
+        try:
+            labels = labels_with(labels, parse_driver(driver, facts), [LabelNames()], add=True)
+        except ChangeError as error:
+            raise BadInputError(f"{text}: {error}") from None
+    print_note((_WITH_DRIVER if has_driver else _NO_DRIVER).having(name=text))
+    metadata = {"name": re.sub("[:_@]", "-", text).lower(), "labels": labels}
+    status = {"allocatable": {"nvidia.com/gpu": _GPUS}, "conditions": [{"type": "Ready", "status": "True"}]}
+    return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def _labels(name: str, facts: Facts) -> dict[str, str] | None:
+    cloud, colon, machine = name.partition(":")
+    if colon and cloud in _CLOUDS:
+        if has_no_gpu(facts, _TYPE, machine):
+            raise BadInputError(f"{name}: this machine type has no GPU of NVIDIA")
+        if product_of_label(facts, _TYPE, machine) is None:
+            raise BadInputError(f"{name}: no GPU of this machine type is known; name its GPU, such as l4")
+        return {_TYPE: machine}
+    products = (f"{prefix}{name.upper()}" for prefix in _PREFIXES)
+    product = next((product for product in products if gpu_model(facts, product)), None)
+    return {_PRODUCT: product} if product else None
