@@ -12,7 +12,6 @@ import click
 
 from rules import Language
 from rules.cuda.versions import CudaVersion
-from rules.kube.pod import Pod
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
 from rules.nodes.label_families import LabelNames
@@ -42,7 +41,7 @@ from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
-from webhook.cli.report.fleet import FleetRow, fleet
+from webhook.cli.report.fleet import FleetRow, fleet, known_cuda, label_names
 from webhook.cli.report.formats import FORMATS
 from webhook.cli.report.model import RenderedFinding, Report, Target, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
@@ -165,30 +164,28 @@ def command(
 def _supports(session: Session) -> Iterator[DriverSupport | None]:
     """Yield NVIDIA's support of the drivers of all nodes."""
     inventory = session.inventory
-    for node_class in inventory.classes(inventory.everything, session.label_names):
+    for node_class in inventory.classes(inventory.everything, label_names(session.policy)):
         yield support_of(node_class.capabilities, this_month())
 
 
 def _fleet(session: Session, needed: Iterable[Collection[CudaVersion]]) -> tuple[FleetRow, ...]:
     """Return the drivers of the nodes and the CUDA of the workloads. needed: as for `fleet`."""
-    return fleet(session.inventory, session.label_names, needed, this_month())
+    return fleet(session.inventory, label_names(session.policy), needed, this_month())
 
 
 def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> list[set[CudaVersion]]:
     """Return, for each workload with accelerators, the CUDA toolkits known to be in its images."""
-    policy, toolkits = session.policy, []
-    for workload in audited:
-        known, uses = set[CudaVersion](), False
-        for owner in (evaluated.object for evaluated in workload.objects):
-            pods = policy.workloads.pods_of(owner.group, owner.kind, owner.document)
-            for path, (raw, others) in pods.items():
-                for container in Pod(owner.document, raw, path, others).users:
-                    uses, image = True, policy.catalog.find(container.image)
-                    if image.cuda and image.exact:
-                        known.add(image.cuda)
-        if uses:
-            toolkits.append(known)
-    return toolkits
+    needed = (
+        known_cuda(
+            session.policy,
+            [
+                (evaluated.object.group, evaluated.object.kind, evaluated.object.document)
+                for evaluated in workload.objects
+            ],
+        )
+        for workload in audited
+    )
+    return [toolkits for toolkits in needed if toolkits is not None]
 
 
 def _heading(audited: Sequence[EvaluatedWorkload], language: Language) -> str:

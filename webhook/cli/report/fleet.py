@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable
-from typing import Final, NamedTuple
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Final, NamedTuple, TypeAlias
 
-from rules import Language
+from rules import Language, Policy
 from rules.cuda.versions import CudaVersion
+from rules.kube.pod import Pod
 from rules.nodes.driver_lifecycle import DriverSupport, SupportState, support_of
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
@@ -54,9 +55,35 @@ class FleetRow(NamedTuple):
         return "; ".join(_support_text(support).in_language(language) for support in self.supports)
 
 
+Fleet: TypeAlias = tuple[FleetRow, ...]
+
+
 def _support_text(support: DriverSupport) -> Message:
     text = support.text or (_UNTIL.having(end=support.end) if support.end else _NO_END)
     return _DRIVER.having(branch=support.branch, support=text)
+
+
+def label_names(policy: Policy) -> LabelNames:
+    """Return the labels of nodes that the first compatibility rule in force reads."""
+    names = (rule.sharing.labels for rule in policy.rules.compatibility if rule.enabled)
+    return next(names, LabelNames())
+
+
+def known_cuda(
+    policy: Policy, objects: Iterable[tuple[str, str, Mapping[str, Any]]]
+) -> set[CudaVersion] | None:
+    """Return the CUDA toolkits known to be in the images of containers with accelerators; None without any.
+
+    objects: group, kind and document of the objects of a workload.
+    """
+    known, uses = set[CudaVersion](), False
+    for group, kind, document in objects:
+        for path, (raw, others) in policy.workloads.pods_of(group, kind, document).items():
+            for container in Pod(document, raw, path, others).users:
+                uses, image = True, policy.catalog.find(container.image)
+                if image.cuda and image.exact:
+                    known.add(image.cuda)
+    return known if uses else None
 
 
 def fleet(

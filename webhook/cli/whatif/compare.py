@@ -16,7 +16,9 @@ from rules.model.decision import NO_NODES, UNKNOWN_CUDA
 from rules.model.finding import cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
+from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_changes import Change
+from webhook.cli.report.fleet import Fleet, fleet, known_cuda, label_names
 from webhook.cli.report.model import fix_of
 from webhook.cli.report.plan import Plan, plan
 from webhook.cli.whatif.placement import Placement, place
@@ -130,6 +132,7 @@ class WhatIf:
 
     changes: tuple[Change, ...]
     workloads: tuple[WorkloadChange, ...]  # all, in the order of effect, namespace and owner
+    fleets: tuple[Fleet, Fleet] = ((), ())  # before and after
 
     def count(self, effect: Impact) -> int:
         """Return the number of workloads with an effect."""
@@ -181,6 +184,16 @@ class ClusterState:
         for pod in subject.pods:
             moving += not self._stays(pod, subject.namespace)
         return runs._replace(moving=moving)
+
+    def fleet(self, subjects: Iterable[WorkloadRequest]) -> Fleet:
+        """Return the CUDA of nodes and workloads. subjects: the workloads, as they are in this state."""
+        policy = self._snapshot.policy
+        needed = (
+            known_cuda(policy, [(subject.request.group, subject.request.kind, subject.request.object or {})])
+            for subject in subjects
+        )
+        toolkits = [known for known in needed if known is not None]
+        return fleet(self._inventory, label_names(policy), toolkits, this_month())
 
     def _stays(self, pod: Mapping[str, Any], namespace: str) -> bool:
         """Return whether a pod runs on the node that it is bound to."""
@@ -278,9 +291,10 @@ def compare(
             on_error(subject, error)
     nodes = frozenset[str]().union(*(change.affected.nodes for change in changes if change.affected))
     of_all = any(change.affected is None or change.affected.pools for change in changes)
-    results = []
+    results, after_changes = [], list[WorkloadRequest]()
     for subject, runs_before in evaluated:
         new = changed(subject) if changed else subject
+        after_changes.append(new)
         runs_after = after.runs(new)
         concerned = (
             of_all or new != subject or not nodes.isdisjoint(runs_before.candidates | runs_after.candidates)
@@ -294,7 +308,8 @@ def compare(
     results.sort(
         key=lambda result: (order.index(result.effect), result.subject.namespace, result.subject.owner)
     )
-    return WhatIf(tuple(changes), tuple(results))
+    fleets = before.fleet(subject for subject, _ in evaluated), after.fleet(after_changes)
+    return WhatIf(tuple(changes), tuple(results), fleets)
 
 
 def _effect(before: RunState, after: RunState, *, concerned: bool) -> Impact:

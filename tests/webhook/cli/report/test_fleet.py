@@ -12,6 +12,7 @@ from rules.cuda.versions import CudaVersion
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from tests.support.command import gpugate
+from tests.support.paths import ROOT
 from tests.webhook.cli.test_driver_support import NOVEMBER_2026, WORKLOADS, node_file
 from webhook.cli.report.fleet import fleet
 
@@ -61,3 +62,13 @@ def test_audit_shows_drivers_their_support_and_the_cuda_of_workloads(tmp_path: P
     assert picture.findtext("desc", "").endswith("The table has the same numbers.")
     assert {"workloads", "ending", "ended", "no-end"} >= {bar.get("class") for bar in picture.iter("rect")}
     assert '<td class="text">595: support ends 2027-03</td>' in page
+
+
+def test_the_page_of_whatif_shows_the_fleet_before_and_after_the_change() -> None:
+    """A new driver moves nodes from one CUDA version to another."""
+    nodes = str(ROOT / "docs/whatif/nodes.yaml")
+    arguments = ("whatif", "-f", WORKLOADS, "--nodes", nodes, "--driver", "gpu-v100=595", "-o", "html")
+    before, after = gpugate(*arguments).stdout.split('<svg class="fleet"')[1:]
+
+    shown = [("535: out of support" in part, "595: support ends" in part) for part in (before, after)]
+    assert [(True, False), (False, True)] == shown
