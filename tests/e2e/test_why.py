@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -190,6 +191,51 @@ def test_the_first_line_says_that_gpugate_does_not_answer_or_denies_the_pods(ins
     assert "[rule cf-crl-gpu-manager-vcuda-core]" in said.partition("\n")[0]
     assert "– cannot list ConfigMaps of namespace 'kube-public': 403 " in said
     assert "– cannot list Nodes: 403 " in said
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("controllers")
+def test_the_role_gpugate_view_alone_or_in_view_shows_nodes_and_rules(installed: Installed) -> None:
+    """Without it, `audit -n` and `preview` answer with the built-in rules, and say so."""
+    cluster = installed.cluster
+    cluster.kubectl("apply", "-f", str(ROOT / "manifests/components/view/rbac.yaml"))
+    for binding in ("alone", "in-view"):
+        cluster.kubectl("create", "serviceaccount", binding, "-n", TEAM)
+        subject = f"--serviceaccount={TEAM}:{binding}"
+        developer = cluster.service_account(TEAM, binding)
+        cluster.kubectl("create", "rolebinding", binding, "-n", TEAM, "--clusterrole=view", subject)
+        for text in _of_developer(developer):
+            assert "warning: cannot list ConfigMaps of namespace 'kube-public': 403" in text
+            assert "warning: cannot list Nodes: 403" in text
+        role = "gpugate-view" if binding == "alone" else "view"
+        if role == "view":
+            label = "rbac.authorization.k8s.io/aggregate-to-view=true"
+            cluster.kubectl("label", "clusterrole", "gpugate-view", label)
+        cluster.kubectl("create", "clusterrolebinding", binding, f"--clusterrole={role}", subject)
+        cluster.kubectl("create", "rolebinding", binding, "-n", "kube-public", "--role=gpugate-view", subject)
+        try:
+            eventually(partial(_reads_all, developer))
+        except AssertionError as error:
+            error.add_note("\n".join(_of_developer(developer)))
+            raise
+
+
+def _reads_all(kubeconfig: Path) -> bool:
+    """Return whether nodes and rules are read; templates of pods and other namespaces are not in the role."""
+    unread = ("cannot list ConfigMaps", "cannot list Nodes")
+    return not any(line in text for text in _of_developer(kubeconfig) for line in unread)
+
+
+def _of_developer(kubeconfig: Path) -> list[str]:
+    """Return what `audit -n` and `preview` say on stderr, whose answers are not errors."""
+    pods = str(ROOT / "docs/compatibility/pods.yaml")
+    stderr = []
+    for words in (("audit", "-n", TEAM), ("preview", "-f", pods, "--context", "e2e")):
+        command = [sys.executable, "-m", "webhook", *words, "--kubeconfig", str(kubeconfig)]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        assert done.returncode in {0, 1}, done.stderr
+        stderr.append(done.stderr)
+    return stderr
 
 
 @pytest.mark.usefixtures("controllers")
