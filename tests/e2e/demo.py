@@ -2,7 +2,7 @@
 
 As root, on a machine that can run them, its nodes are real: kubelet, containerd, NVIDIA Container Toolkit,
 with stand-ins for the GPUs (tests/e2e/node). Elsewhere nodes are objects, and pods stay Pending on them. The
-image of the pods is a stand-in, too: busybox under the name of an image of NVIDIA.
+image of the pods is a stand-in, too: busybox under the name of an image of PyTorch.
 """
 
 # ruff: noqa: T201 - a person reads what it prints
@@ -30,7 +30,7 @@ from tests.e2e.test_control_plane import node
 from tests.support.paths import ROOT
 
 _MANIFESTS: Final = Path("docs/demo")
-_IMAGE: Final = "docker.io/nvidia/cuda:12.8.1-base-ubuntu22.04"
+_IMAGE: Final = "docker.io/pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime"
 _COLUMNS: Final = "custom-columns=POD:.metadata.labels.app,STATUS:.status.phase,NODE:.spec.nodeName"
 # Nodes as objects: their GPUs, and the labels that the node agent writes for those of tests/e2e/node.
 _OBJECTS: Final = {
