@@ -26,7 +26,8 @@ pytestmark = pytest.mark.timeout(600)
 
 _NAME: Final = "localhost/gpugate"
 _TAG: Final = "test"
-_CUDA: Final = "nvidia/cuda:12.8.1-base-ubuntu22.04"
+# Not an image of NVIDIA, whose own requirement also admits the older driver.
+_CUDA: Final = "pytorch/pytorch:2.7.0-cuda12.8-cudnn9-runtime"
 _VALUES: Final = {
     "image.repository": _NAME,
     "image.tag": _TAG,
