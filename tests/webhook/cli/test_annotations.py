@@ -168,6 +168,16 @@ def test_a_message_is_no_markup_and_no_second_command() -> None:
     ] == (github(found).splitlines())
 
 
+def test_a_change_cannot_end_its_block() -> None:
+    """A text of a stranger's object with a fence stays in the block, and a long change is cut."""
+    target = Target("Pod a/b", result="patched", change="\n".join([" ````", *["+x"] * 300]))
+    lines = markdown(_report(target)).splitlines()
+
+    assert ["**Pod a/b: patched**", "", "`````diff", " ````"] == lines[4:8]
+    assert ["+x", "…", "`````"] == lines[-3:]
+    assert 200 + 1 == len(lines[7:-1])
+
+
 def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     """GitHub cuts a summary at 1 MiB."""
     found = _report(*(_target("f.yaml", line, RenderedFinding(DENY, "a", "m")) for line in range(1, 251)))

@@ -241,6 +241,14 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     assert [("spec.template", 1, 3)] == [(row["path"], row["count"], row["of"]) for row in found["nodes"]]
     assert admitted["spec"]["template"] == template
 
+    markdown = _preview(*arguments, "-o", "markdown").stdout
+    assert (
+        "\n**Deployment ml/serve: unchanged; its pods: ✎ patched**\n\n```diff\n--- template\n+++ pods\n"
+        in markdown
+    )
+    assert "\n+        nodeAffinity:\n" in markdown
+    assert markdown.endswith("\n```\n")
+
     explained = gpugate("explain", *arguments).stdout
     (facts,) = _objects(gpugate("explain", *arguments, "-o", "json"))
     assert explained.startswith("✓ unchanged  Deployment ml/serve; its pods: ✎ patched  ")

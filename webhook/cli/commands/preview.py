@@ -189,7 +189,7 @@ def command(
 
         print_json(encode({"objects": [_facts(session.language, preview) for preview in previews]}).decode())
     elif output in CI_FORMATS:
-        if text := FORMATS[output](_report(session.language, previews)):
+        if text := FORMATS[output](_report(session.language, previews, with_changes=output == "markdown")):
             click.echo(text)
     elif output == "diff" and (previews or not session.failed):
         _show_summary(session.language, previews)
@@ -312,11 +312,16 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(QUOTA.in_language(language), "yellow", quota.message)
     for line_of_nodes in candidate_lines(preview.nodes):
         _print_message(NODES.in_language(language), "cyan", line_of_nodes.in_language(language))
-    if decision.patch or preview.decision.pods_patch:
+    for line in _change(preview):
+        print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
+
+
+def _change(preview: Preview) -> Iterator[str]:
+    """Yield the lines of a diff of an object, and of its templates and their pods."""
+    if preview.decision.patch or preview.decision.pods_patch:
         before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
         names = ("template", "pods") if preview.decision.pods_patch else ("before", "after")
-        for line in unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=2):
-            print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
+        yield from unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=2)
 
 
 def _warnings(language: Language, preview: Preview) -> Iterator[str]:
@@ -366,20 +371,20 @@ def _print_message(word: str, colour: str, message: str) -> None:
     show(grid)
 
 
-def _report(language: Language, previews: list[Preview]) -> Report:
-    """Return the report that all formats for CI render."""
+def _report(language: Language, previews: list[Preview], *, with_changes: bool) -> Report:
+    """Return the report that all formats for CI render; only Markdown has the changes."""
     return Report(
         "gpugate preview",
         _summary(language, previews),
         language,
-        tuple(_target(language, preview) for preview in previews),
+        tuple(_target(language, preview, with_change=with_changes) for preview in previews),
         tuple(without_nodes((preview.decision for preview in previews), language)),
     )
 
 
-def _target(language: Language, preview: Preview) -> Target:
+def _target(language: Language, preview: Preview, *, with_change: bool) -> Target:
     """Return an object with its findings: violations, warnings, and checks that were not made."""
-    decision = preview.decision
+    decision, result = preview.decision, _result(preview)[2].in_language(language)
     unchecked = not_checked(decision, language, preview.source, WITHOUT_NODES)
     if not (preview.has_pods or unchecked):
         unchecked = (RenderedFinding(UNCHECKED, "", SKIPPED.in_language(language), in_summary=True),)
@@ -391,6 +396,8 @@ def _target(language: Language, preview: Preview) -> Target:
             *(RenderedFinding(WARN, "", warning) for warning in _other_warnings(language, preview)),
             *unchecked,
         ),
+        result=f"{result}; {ITS_PODS.in_language(language)}" if decision.pods_patch else result,
+        change="\n".join(_change(preview)) if with_change else "",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from pathlib import Path
@@ -17,6 +18,7 @@ from webhook.cli.terminal.vocabulary import LEVELS, MORE_FINDINGS, heading
 
 # Rows of a table: GitHub shows a summary of 1 MiB at most.
 _MOST_ROWS: Final = 200
+_MOST_CHANGES: Final = 50  # of at most 200 lines each
 
 
 def github(report: Report) -> str:
@@ -94,7 +96,7 @@ def _uri(file: str) -> str:
 
 
 def markdown(report: Report) -> str:
-    """Return a summary for a job or a pull request: its lines, and a table of the first findings."""
+    """Return a summary for a job or a pull request: its lines, the first findings, and the first changes."""
     located, language = list(_located(report)), report.language
     lines = [f"### {report.tool}", "", report.summary, *report.notes]
     if steps := (plan := report.plan()).steps:
@@ -110,6 +112,14 @@ def markdown(report: Report) -> str:
         lines.append(f"| {' | '.join(map(_cell, cells))} |")
     if len(located) > _MOST_ROWS:
         lines += ["", MORE_FINDINGS.having(count=len(located) - _MOST_ROWS).in_language(language)]
+    for target in [target for target in report.targets if target.change][:_MOST_CHANGES]:
+        change = printable(target.change, "\n").splitlines()
+        if len(change) > _MOST_ROWS:
+            change = [*change[:_MOST_ROWS], "…"]
+        # A fence ends a block only if it is as long as the first.
+        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", target.change))])
+        title = _cell(printable(f"{target.title}: {target.result}"))
+        lines += ["", f"**{title}**", "", f"{fence}diff", *change, fence]
     return "\n".join(lines)
 
 

@@ -152,7 +152,8 @@ class Target:
 
     title: kind, namespace and name of an object; empty for a file. place: in a file; None for an object of a
     cluster. passed: the rules that found nothing. owner: the object to change, as kind/name. reference: the
-    ObjectReference of Kubernetes, if the object may be one of a cluster.
+    ObjectReference of Kubernetes, if the object may be one of a cluster. result: the verdict in
+    words. change: a unified diff of it; empty if nothing is changed.
     """
 
     title: str
@@ -161,6 +162,8 @@ class Target:
     passed: tuple[str, ...] = ()
     owner: str = ""
     reference: Mapping[str, str] = field(default_factory=dict)
+    result: str = ""
+    change: str = ""
 
     @property
     def namespace(self) -> str:
