@@ -133,10 +133,11 @@ def test_markdown_has_the_numbers_and_a_row_for_each_finding() -> None:
     assert ["### gpugate preview", ""] == lines[:2]
     assert "2 objects: 0 patched, 1 denied, 1 unchanged, 0 with warnings" == lines[2]
     assert "CUDA compatibility not checked" in lines[3]
-    assert ["| LEVEL | SOURCE | FINDING | RULE |", "|---|---|---|---|"] == lines[5:7]
+    assert lines[5].startswith("Fix this 1 thing")
+    assert ["| LEVEL | SOURCE | FINDING | RULE |", "|---|---|---|---|"] == lines[9:11]
     assert ["| error | pods.yaml:1 ", "| notice | pods.yaml:3 "] == [
         line[: len(start)]
-        for line, start in zip(lines[7:], ("| error | pods.yaml:1 ", "| notice | pods.yaml:3 "), strict=True)
+        for line, start in zip(lines[11:], ("| error | pods.yaml:1 ", "| notice | pods.yaml:3 "), strict=True)
     ]
     assert "| 级别 | 来源 | 问题 | 规则 |" in chinese
 
