@@ -8,6 +8,7 @@ import threading
 import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import uuid4
 
 from certs.kubernetes_api import KubernetesError
 from tests.e2e.installed import TEAM, VCUDA_MEMORY
@@ -64,6 +65,7 @@ class Load(Clients):
         super().__init__(*(partial(self._create, each) for each in range(CLIENTS)))
         self._calls, self._rate = [0] * CLIENTS, rate
         self.failures: list[str] = []
+        self._name = f"load-{uuid4().hex[:12]}"  # no earlier load of the cluster has it
         self._kubeconfig = str(control_plane.kubeconfig)
 
     @property
@@ -78,7 +80,7 @@ class Load(Clients):
 
     def create(self, api: ClusterApi, number: int) -> None:
         """Create a pod."""
-        document: dict[str, Any] = json.loads(pod(f"load-{id(self)}-{number}", {VCUDA_MEMORY: "8"}))
+        document: dict[str, Any] = json.loads(pod(f"{self._name}-{number}", {VCUDA_MEMORY: "8"}))
         try:
             api.create(PODS if number % REAL == 0 else f"{PODS}?dryRun=All", document)
         except KubernetesError as error:

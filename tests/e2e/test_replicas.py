@@ -185,7 +185,7 @@ def _terminate_the_busier(replicas: Sequence[ServeProcess], installation: Instal
         load.go_on()
         other, busy = sorted(replicas, key=ServeProcess.reviews)
         status = busy.terminate()
-        calls, reviews = load.calls, other.reviews()
+        reviews, calls = other.reviews(), load.calls  # what comes between them is not expected
         load.go_on()
     ended = ask(busy.port, "/healthz")
     answered = other.reviews() - reviews

@@ -13,8 +13,13 @@ from tests.e2e.node.real_cluster import reason_to_skip
 from tests.support.paths import ROOT
 from tests.support.pictures import DEMO
 
-# Of the scheduler of Kubernetes 1.36; that of 1.37 has nothing of it.
-_OLD_WORDS: Final = " no new claims to deallocate,"
+# Of the schedulers of Kubernetes 1.36 and 1.30, and what that of 1.37 says instead.
+_OLD_WORDS: Final = {
+    " no new claims to deallocate,": "",
+    "2 No preemption victims found for incoming pod.": (
+        "1 No preemption victims found for incoming pod, 1 Preemption is not helpful for scheduling."
+    ),
+}
 
 
 def printed_by(*program: str) -> str:
@@ -29,7 +34,9 @@ def printed_by(*program: str) -> str:
         check=False,
     )
     assert not done.returncode, done.stdout
-    printed = done.stdout.replace(_OLD_WORDS, "")
+    printed = done.stdout
+    for old, new in _OLD_WORDS.items():
+        printed = printed.replace(old, new)
     return re.sub(r"pretrain-\w+-\w+", "pretrain-7c5f9d8b6-x2x5k", printed).strip() + "\n"
 
 
