@@ -207,7 +207,7 @@ def catalog() -> list[dict[str, Any]]:
     """Return the ConfigMaps of the built-in rules."""
     texts = [text for _, text in read_path(str(ROOT / "rules/catalog"))]
     documents = [each for text in texts for each in yaml.load_all(text, Loader=yaml.CSafeLoader)]
-    return [each for each in documents if each["kind"] == "ConfigMap"]
+    return [document for document in documents if document["kind"] == "ConfigMap"]
 
 
 def _loaded(texts: Iterable[tuple[str, str]]) -> RuleSet:

@@ -103,7 +103,7 @@ class Load:
                 times.append((perf_counter() - due) * 1e3)
             return times
 
-        return [each for times in self._pool.map(send, range(number)) for each in times]
+        return [time_ for times in self._pool.map(send, range(number)) for time_ in times]
 
     def close(self) -> None:
         """End its threads; the caller closes the connections."""

@@ -140,10 +140,10 @@ def _webhooks(name: str, port: int, ca_pem: bytes) -> list[dict[str, Any]]:
 def _policies() -> list[dict[str, Any]]:
     """Return the built-in rules as policies of the API server, bound to one namespace."""
     objects = list(export(builtin().rules.resources).objects)
-    for each in objects:
-        if each["kind"].endswith("Binding"):
+    for document in objects:
+        if document["kind"].endswith("Binding"):
             selector = {"namespaceSelector": {"matchLabels": {_LABEL: _POLICIES}}}
-            each["spec"]["matchResources"] = each["spec"].get("matchResources", {}) | selector
+            document["spec"]["matchResources"] = document["spec"].get("matchResources", {}) | selector
     return objects
 
 

@@ -68,9 +68,9 @@ def markdown(results: Mapping[str, Result], command: Sequence[str], seconds: flo
         "\n## Targets\n",
         render_targets(results),
     ]
-    for name, each in results.items():
-        parts += [f"\n## {each.title}\n\n`python -m tests.bench {name}`\n"]
-        parts += [render_table(table) for table in each.section.tables]
+    for name, result in results.items():
+        parts += [f"\n## {result.title}\n\n`python -m tests.bench {name}`\n"]
+        parts += [render_table(table) for table in result.section.tables]
     return "\n".join(part.rstrip("\n") for part in [*parts, _PEERS]) + "\n"
 
 
@@ -97,8 +97,8 @@ def render_targets(results: Mapping[str, Result]) -> str:
     """Return a table of the targets, with what was measured."""
     rows = [
         (target.promise, target.measured, f"**{target.result}**")
-        for each in results.values()
-        for target in each.section.targets
+        for result in results.values()
+        for target in result.section.targets
     ]
     return "\n" + render_rows(("target", "measured", "met"), rows, "---:")
 

@@ -143,7 +143,7 @@ def main(
     """Send pods alternately to webhooks, such as HAMi=https://127.0.0.1:9443/webhook, and to gpugate."""
     if pids and len(pids) != len(arguments):
         raise click.UsageError("expected one --pid for each peer, or none")
-    others = [_peer(each) for each in arguments]
+    others = [_peer(argument) for argument in arguments]
     if pids:
         others = [replace(peer, process=pid) for peer, pid in zip(others, pids, strict=True)]
     start, before = perf_counter(), os.getloadavg()[0]
@@ -204,9 +204,9 @@ def compare(ours: Sequence[Peer], others: Sequence[Peer], connections: int, effo
                 rows.append((name, str(rates.of(name)), *used, str(ratios.get(name, ""))))
             tables.append(Table(f"{title}; {connections} connections", _COSTS, tuple(rows), _COSTS_NOTE))
             if title == _MIX:
-                answers = {each.peer.name: rates.median(each.peer.name) * each.per_pod for each in loads}
+                answers = {load.peer.name: rates.median(load.peer.name) * load.per_pod for load in loads}
                 for name in dict.fromkeys((min(answers, key=answers.__getitem__), ours[0].name)):
-                    able = [each for each in loads if answers[each.peer.name] > answers[name] / 2]
+                    able = [load for load in loads if answers[load.peer.name] > answers[name] / 2]
                     tables.append(_paced(able, name, answers[name] / 2, effort.rounds))
         targets += [
             _target(title, name, ratio)
@@ -253,8 +253,8 @@ def _results(peers: Sequence[Peer]) -> Table:
 
 def _flooded(loads: Sequence[_PeerLoad], pods: int, rounds: int) -> tuple[Samples, Samples]:
     """Return pods per second, and microseconds of CPU for each."""
-    rates: dict[str, list[float]] = {each.peer.name: [] for each in loads}
-    cpu: dict[str, list[float]] = {each.peer.name: [] for each in loads}
+    rates: dict[str, list[float]] = {load.peer.name: [] for load in loads}
+    cpu: dict[str, list[float]] = {load.peer.name: [] for load in loads}
     for _ in range(rounds):
         for each in loads:
             rate, used = each.flood(pods)
@@ -265,7 +265,7 @@ def _flooded(loads: Sequence[_PeerLoad], pods: int, rounds: int) -> tuple[Sample
 
 def _paced(loads: Sequence[_PeerLoad], name: str, rate: float, rounds: int) -> Table:
     """Return the latency of answers, all at half the rate of one peer; and the memory of each after that."""
-    times: dict[int, dict[str, list[float]]] = {at: {each.peer.name: [] for each in loads} for at in (50, 99)}
+    times: dict[int, dict[str, list[float]]] = {at: {load.peer.name: [] for load in loads} for at in (50, 99)}
     for _ in range(rounds):
         for each in loads:
             took = each.load.paced(max(_LEAST_PACED, round(rate * _PACED_S)), rate)
@@ -273,11 +273,11 @@ def _paced(loads: Sequence[_PeerLoad], name: str, rate: float, rounds: int) -> T
                 samples[each.peer.name].append(percentile(took, at))
     rows = tuple(
         (
-            each.peer.name,
-            *(str(Samples(samples).of(each.peer.name)) for samples in times.values()),
-            each.peer.resident_mb(),
+            load.peer.name,
+            *(str(Samples(samples).of(load.peer.name)) for samples in times.values()),
+            load.peer.resident_mb(),
         )
-        for each in loads
+        for load in loads
     )
     title = f"At {rate:,.0f} answers/s, half the maximum of {name}"
     return Table(title, ("", "p50, ms", "p99, ms", "resident, MB"), rows, _LATE_NOTE)

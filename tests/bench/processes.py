@@ -100,7 +100,7 @@ def _memory(effort: Effort) -> tuple[float, float, float, Table]:
     with ExitStack() as stack:
         server = stack.enter_context(gpugate(*stack.enter_context(following(nodes))))
         idle = server.resident_mb()
-        samples = [(part * (each + 1), _after(server, each, part)) for each in range(_PARTS)]
+        samples = [(part * (number + 1), _after(server, number, part)) for number in range(_PARTS)]
     (half, before), (last, after) = samples[_PARTS // 2 - 1], samples[-1]
     growth = (after - before) / (last - half) * 1e5
     rows = (

@@ -85,7 +85,7 @@ def run(effort: Effort) -> Section:
                 )
         rate = done[_PACED].median(_MIX) / 2
         # That rate may be more than the server before can answer.
-        paced = _paced({name: each for name, each in servers.items() if name in _OURS}, rate, effort)
+        paced = _paced({name: server for name, server in servers.items() if name in _OURS}, rate, effort)
     flooded = Table("Maximum rate", _COLUMNS, tuple(rows), " ".join([_NOTE, *_absent()]))
     at_half = Table(
         f"At {rate:,.0f} requests/s, half of gpugate's maximum with the mix; {_PACED} connections",

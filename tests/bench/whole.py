@@ -69,8 +69,8 @@ def _new_threads_profiled() -> Iterator[list[cProfile.Profile]]:
 def _by_package(profiles: Iterable[cProfile.Profile]) -> Counter[str]:
     """Return the seconds spent in each package's own functions; C code counts for its caller."""
     spent: Counter[str] = Counter()
-    for each in profiles:
-        stats: dict[tuple[str, int, str], Any] = Stats(each).stats  # type: ignore[attr-defined]
+    for profile_document in profiles:
+        stats: dict[tuple[str, int, str], Any] = Stats(profile_document).stats  # type: ignore[attr-defined]
         for (file, _, function), (_, _, own, _, callers) in stats.items():
             if file != "~":
                 spent[_package(file)] += own

@@ -61,20 +61,20 @@ class Browser:
 
     def console(self) -> list[str]:
         """Return warnings and errors of the console since the last call."""
-        return [f"{each['level']}: {each['message']}" for each in self.driver.get_log("browser")]
+        return [f"{entry['level']}: {entry['message']}" for entry in self.driver.get_log("browser")]
 
     def requests(self) -> list[str]:
         """Return the addresses that the page requested since the last call, its own included."""
-        events = [json.loads(each["message"])["message"] for each in self.driver.get_log("performance")]
+        events = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         return [
-            each["params"]["request"]["url"]
-            for each in events
-            if each["method"] == "Network.requestWillBeSent"
+            event["params"]["request"]["url"]
+            for event in events
+            if event["method"] == "Network.requestWillBeSent"
         ]
 
     def hosts(self) -> set[str]:
         """Return the hosts that the page requested anything from since the last call; '' is a file."""
-        return {urlsplit(each).netloc for each in self.requests() if not each.startswith("data:")}
+        return {urlsplit(request).netloc for request in self.requests() if not request.startswith("data:")}
 
     def accessibility_violations(self) -> list[str]:
         """Return what axe-core finds in the page as it is shown now: rule, what to do, and where."""

@@ -46,7 +46,10 @@ def test_low_contrast_is_found(browser: Browser, page: Path) -> None:
 
     browser.open(page)
 
-    assert ["color-contrast"] == [each.split(": ")[0] for each in browser.accessibility_violations()]
+    assert ["color-contrast"] == [
+        accessibility_violation.split(": ")[0]
+        for accessibility_violation in browser.accessibility_violations()
+    ]
 
 
 def test_an_error_of_a_script_and_a_request_to_another_host_are_found(browser: Browser, page: Path) -> None:

@@ -71,8 +71,8 @@ def test_webhooks_of_others_and_unknown_fields_are_unchanged() -> None:
     }
     memory.put(MUTATING, copy.deepcopy(document))
     write_all(memory, FIRST)
-    for each in ours:
-        each["clientConfig"]["caBundle"] = b64encode(FIRST).decode()
+    for our in ours:
+        our["clientConfig"]["caBundle"] = b64encode(FIRST).decode()
     stored = memory.objects[MUTATING]
     del stored["metadata"]["resourceVersion"]
 
@@ -105,7 +105,7 @@ def test_a_configuration_trusts_the_cas_that_all_its_webhooks_trust() -> None:
     """A CA that is missing in one caBundle is not trusted."""
     memory = with_configurations()
     bundles = [b64encode(pem).decode() for pem in (FIRST + SECOND, SECOND)]
-    webhooks = [webhook(f"{index}.gpugate.dev", caBundle=each) for index, each in enumerate(bundles)]
+    webhooks = [webhook(f"{index}.gpugate.dev", caBundle=bundle) for index, bundle in enumerate(bundles)]
     memory.put(MUTATING, {"metadata": {"name": "gpugate"}, "webhooks": webhooks})
     (configuration, _) = read_configurations(memory)
 

@@ -333,7 +333,7 @@ def test_over_years_no_leaf_is_shortened_and_none_is_renewed_early() -> None:
         if bundle.authority.certificate_pem not in authorities:
             authorities.append(bundle.authority.certificate_pem)
     lives = {validity_of(leaf).not_after - validity_of(leaf).not_before for leaf in leaves}
-    made = [validity_of(each).not_before for each in authorities]
+    made = [validity_of(authority).not_before for authority in authorities]
 
     assert {PLAN.leaf_lifetime + HOUR} == lives
     assert 4000 // 61 <= len(leaves) <= 4000 // 61 + 2 * len(authorities)

@@ -161,7 +161,7 @@ def test_a_certificate_that_expired_while_no_server_ran_is_renewed_at_start() ->
 
 def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the logged warnings; other tests may have changed the log level."""
-    return [each.getMessage() for each in caplog.records if each.levelno >= logging.WARNING]
+    return [record.getMessage() for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def test_in_ten_years_every_replica_serves_a_trusted_certificate(caplog: pytest.LogCaptureFixture) -> None:

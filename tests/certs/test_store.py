@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 AUTHORITIES = [make_authority("test CA", NOW) for _ in range(3)]
 LEAF = make_leaf(AUTHORITIES[1], ["localhost"], NOW)
-PREVIOUS = tuple(each.certificate_pem for each in AUTHORITIES[1:])
+PREVIOUS = tuple(authority.certificate_pem for authority in AUTHORITIES[1:])
 FULL = Bundle(AUTHORITIES[0], PREVIOUS, NOW, LEAF)
 BARE = Bundle(AUTHORITIES[0])
 GARBAGE = b"-----BEGIN GARBAGE-----"
@@ -202,7 +202,7 @@ def test_a_directory_is_replaced_atomically_while_a_server_reads_it(tmp_path: Pa
         seen.add(tls.pair.certificate_pem)
 
     assert 20 == len(seen)
-    assert 1 == sum(each.is_dir() and not each.is_symlink() for each in tmp_path.iterdir())
+    assert 1 == sum(path.is_dir() and not path.is_symlink() for path in tmp_path.iterdir())
 
 
 def test_concurrent_readers_never_see_a_half_written_directory(tmp_path: Path) -> None:

@@ -27,8 +27,12 @@ WARNED: Final = 3
 def preview(complaint: str, manifest: str) -> tuple[int, str]:
     """Return exit status and messages of `gpugate preview` for a manifest of a complaint."""
     status, found = previewed(complaint, manifest)
-    denials = [f"deny: {each['message']}\n" for each in found["violations"] if each["action"] == "deny"]
-    return status, "".join([*denials, *(f"warn: {each}\n" for each in found["warnings"])])
+    denials = [
+        f"deny: {violation['message']}\n"
+        for violation in found["violations"]
+        if violation["action"] == "deny"
+    ]
+    return status, "".join([*denials, *(f"warn: {warning}\n" for warning in found["warnings"])])
 
 
 def previewed(complaint: str, manifest: str) -> tuple[int, dict[str, Any]]:
@@ -39,8 +43,8 @@ def previewed(complaint: str, manifest: str) -> tuple[int, dict[str, Any]]:
     files = ["-f", str(folder / manifest), "--nodes", str(folder / "nodes.yaml"), *rules]
     result = gpugate("preview", *files, "--fail-on", "warn", "-o", "json")
     assert "" == result.stderr
-    (found,) = json.loads(result.stdout)["objects"]
-    return result.exit_code, found
+    (document,) = json.loads(result.stdout)["objects"]
+    return result.exit_code, document
 
 
 @pytest.mark.parametrize("complaint", COMPLAINTS)

@@ -70,11 +70,11 @@ def test_every_manifest_is_checked_or_not_checked_with_a_reason() -> None:
 
 def test_every_accelerator_in_a_manifest_has_a_rule_or_is_not_checked() -> None:
     """Of containers that are known."""
-    for each in documents():
-        document: Any = each.request.object
-        pods = built_in_workloads().pods_of(each.request.group, each.request.kind, document)
+    for manifest in documents():
+        document: Any = manifest.request.object
+        pods = built_in_workloads().pods_of(manifest.request.group, manifest.request.kind, document)
         users = [user for at, (raw, others) in pods.items() for user in Pod(document, raw, at, others).users]
         unmatched = {name for user in users for name, _ in shipped().not_checked(user.names, Comparisons())}
-        told = " ".join(reasons(each.decision))
+        told = " ".join(reasons(manifest.decision))
 
-        assert [] == [name for name in unmatched if f"resource {name}" not in told], each.name
+        assert [] == [name for name in unmatched if f"resource {name}" not in told], manifest.name

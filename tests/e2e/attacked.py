@@ -97,7 +97,7 @@ class Stopwatch:
 
     def _waited(self) -> list[float]:
         """Return for how many seconds each thread could run and had no core, since it began."""
-        return [int(each.read_text().split()[1]) / 1e9 for each in self._threads]
+        return [int(thread.read_text().split()[1]) / 1e9 for thread in self._threads]
 
 
 class Client:

@@ -203,7 +203,7 @@ class Reviews:
 
     def __init__(self, *reviews: bytes, path: str = "/mutate") -> None:
         head = _HEAD.replace(b"/mutate", path.encode())
-        self._requests = [head + b"Content-Length: %d\r\n\r\n" % len(each) + each for each in reviews]
+        self._requests = [head + b"Content-Length: %d\r\n\r\n" % len(review) + review for review in reviews]
 
     def __call__(self, port: int) -> None:
         """Attack."""

@@ -28,7 +28,7 @@ _BAD: Final = 10  # each so many-th workload requests a part of a GPU
 
 def _template(number: int) -> dict[str, Any]:
     gpus = {"nvidia.com/gpu": "0.5" if number % _BAD == 0 else "1"}
-    environment = [{"name": f"SETTING_{each}", "value": f"value-{each}"} for each in range(20)]
+    environment = [{"name": f"SETTING_{number}", "value": f"value-{number}"} for number in range(20)]
     image = f"vllm/vllm-openai:v0.{number % 8 + 1}.0"
     container = {"name": "main", "image": image, "env": environment, "resources": {"limits": gpus}}
     return {"containers": [container], "tolerations": [{"operator": "Exists"}]}

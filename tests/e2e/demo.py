@@ -89,8 +89,10 @@ class Demo:
 
     def _waits(self) -> bool:
         pods = self._pods("pretrain")
-        conditions = [each for pod in pods for each in pod["status"].get("conditions", ())]
-        return any(each["type"] == "PodScheduled" and each["status"] == "False" for each in conditions)
+        conditions = [condition for pod in pods for condition in pod["status"].get("conditions", ())]
+        return any(
+            condition["type"] == "PodScheduled" and condition["status"] == "False" for condition in conditions
+        )
 
     def _pods(self, app: str) -> list[dict[str, Any]]:
         shown = self._control.kubectl("-n", TEAM, "get", "pods", "-l", f"app={app}", "-o", "json").stdout
@@ -122,9 +124,9 @@ def _nodes(folder: Path, *, real: bool) -> Iterator[tuple[ControlPlane, list[str
 def _prepare(real: RealCluster, folder: Path) -> None:
     """Label the nodes, as the node agent does, and give them the image of the pods."""
     real.import_image(write_image(folder / "image.tar", _IMAGE))
-    for name, each in real.nodes.items():
+    for name, node_object in real.nodes.items():
         label = (sys.executable, "-m", "webhook", "node", "label", "--node-name", name)
-        each.run(*label, "--kubeconfig", str(real.control.kubeconfig))
+        node_object.run(*label, "--kubeconfig", str(real.control.kubeconfig))
 
 
 def _object(name: str) -> str:

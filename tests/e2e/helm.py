@@ -53,7 +53,7 @@ def rendered(
     command = ("template", "gpugate", str(CHART), "--namespace", namespace, *(flags or ("--skip-tests",)))
     done = run(*command, *options(values or {}))
     assert not done.returncode, done.stderr
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def problem(values: Mapping[str, Any]) -> str:

@@ -55,13 +55,13 @@ class Installation:
 
     def refusal(self, document: str, namespace: str = TEAM) -> str:
         """Return the error for an object that would be denied; empty if it would be created."""
-        found = self.create(document, "--dry-run=server", namespace=namespace)
-        return found if isinstance(found, str) else ""
+        created = self.create(document, "--dry-run=server", namespace=namespace)
+        return created if isinstance(created, str) else ""
 
     def limits(self) -> Any:
         """Return the limits of a new pod that requests only vGPU memory; None if it is denied."""
-        found = self.create(pod("asks", {VCUDA_MEMORY: "8"}), "--dry-run=server")
-        return None if isinstance(found, str) else found["spec"]["containers"][0]["resources"]["limits"]
+        created = self.create(pod("asks", {VCUDA_MEMORY: "8"}), "--dry-run=server")
+        return None if isinstance(created, str) else created["spec"]["containers"][0]["resources"]["limits"]
 
     def in_force(self) -> bool:
         """Return whether the API server calls gpugate and gets answers."""
@@ -71,7 +71,7 @@ class Installation:
         """Return the current webhooks: mutating, validating, and for rules."""
         kinds = "mutatingwebhookconfiguration,validatingwebhookconfiguration"
         shown = self.cluster.kubectl("get", kinds, "gpugate", "-o", "json").stdout
-        return [webhook for each in json.loads(shown)["items"] for webhook in each["webhooks"]]
+        return [webhook for item in json.loads(shown)["items"] for webhook in item["webhooks"]]
 
     def trusted(self) -> bool:
         """Return whether gpugate has set its CA in every webhook: seconds after they are applied again."""

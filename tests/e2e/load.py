@@ -62,7 +62,7 @@ class Load(Clients):
     """
 
     def __init__(self, control_plane: ControlPlane, rate: float = RATE) -> None:
-        super().__init__(*(partial(self._create, each) for each in range(CLIENTS)))
+        super().__init__(*(partial(self._create, number) for number in range(CLIENTS)))
         self._calls, self._rate = [0] * CLIENTS, rate
         self.failures: list[str] = []
         self._name = f"load-{uuid4().hex[:12]}"  # no earlier load of the cluster has it

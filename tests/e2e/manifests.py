@@ -32,15 +32,15 @@ def render(folder: Path) -> list[Object]:
 
 def of_kind(objects: list[Object], *kinds: str) -> list[Object]:
     """Return the objects of some kinds."""
-    return [each for each in objects if each["kind"] in kinds]
+    return [document for document in objects if document["kind"] in kinds]
 
 
 def commands(page: str, heading: str) -> list[str]:
     """Return the command lines in the `sh` blocks below a heading of a page in docs/."""
     text = (ROOT / "docs" / page).read_text("utf-8")
-    found = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?:^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
-    assert found, f"no {heading!r} in {page}"
-    blocks = re.findall(r"^```sh\n(.*?)^```", found[1], re.MULTILINE | re.DOTALL)
+    match = re.search(rf"^#+ {re.escape(heading)}$(.*?)(?:^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    assert match, f"no {heading!r} in {page}"
+    blocks = re.findall(r"^```sh\n(.*?)^```", match[1], re.MULTILINE | re.DOTALL)
     assert blocks, f"no commands below {heading!r} in {page}"
     return [line for block in blocks for line in block.splitlines()]
 

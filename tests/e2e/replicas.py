@@ -103,7 +103,7 @@ class Replicas:
                 pods = json.loads(self._cluster.kubectl(*bound).stdout)["items"]
                 for pod in pods:
                     self._run(pod)
-                names = sorted(each["metadata"]["name"] for each in pods if self._runs(each))
+                names = sorted(pod["metadata"]["name"] for pod in pods if self._runs(pod))
                 if names != served:
                     text = yaml.safe_dump_all(self._endpoints(names))
                     self._cluster.kubectl("apply", "-f", "-", input=text)
@@ -138,7 +138,8 @@ class Replicas:
             "kind": "Endpoints",
             "metadata": {"name": _NAME, "namespace": _NAME},
             "subsets": [
-                {"addresses": [{"ip": self._address, "targetRef": each}], "ports": ports} for each in targets
+                {"addresses": [{"ip": self._address, "targetRef": target}], "ports": ports}
+                for target in targets
             ],
         }
         newer = {
@@ -152,8 +153,8 @@ class Replicas:
             "addressType": "IPv4",
             "ports": ports,
             "endpoints": [
-                {"addresses": [self._address], "conditions": {"ready": True}, "targetRef": each}
-                for each in targets
+                {"addresses": [self._address], "conditions": {"ready": True}, "targetRef": target}
+                for target in targets
             ],
         }
         return older, newer

@@ -34,8 +34,8 @@ class Resolver:
 
     def sample(self, name: str) -> float:
         """Return a metric's value, by its name with labels; 0 if there is none yet."""
-        found = re.search(rf"^{re.escape(name)} (\S+)$", self.page("/metrics"), re.MULTILINE)
-        return float(found[1]) if found else 0.0
+        match = re.search(rf"^{re.escape(name)} (\S+)$", self.page("/metrics"), re.MULTILINE)
+        return float(match[1]) if match else 0.0
 
     def said(self, words: str) -> bool:
         """Return whether the log has these words."""
@@ -52,4 +52,6 @@ def component(folder: Path) -> list[Object]:
         "components": [f"{up}{_COMPONENT}"],
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(overlay), "utf-8")
-    return [each for each in render(folder) if each["metadata"]["name"].startswith("gpugate-images")]
+    return [
+        document for document in render(folder) if document["metadata"]["name"].startswith("gpugate-images")
+    ]

@@ -15,7 +15,7 @@ def gpu_node(number: int) -> dict[str, Any]:
     """Return a node as a kubelet and GPU Feature Discovery write it: mostly with irrelevant fields."""
     product, major, minor, count = _MIXES[number % len(_MIXES)]
     name = f"scale-{number:05}"
-    labels = {f"feature.node.kubernetes.io/cpu-cpuid.F{each}": "true" for each in range(60)}
+    labels = {f"feature.node.kubernetes.io/cpu-cpuid.F{number}": "true" for number in range(60)}
     labels |= {
         "kubernetes.io/hostname": name,
         "nvidia.com/gpu.product": product,
@@ -26,8 +26,8 @@ def gpu_node(number: int) -> dict[str, Any]:
     }
     offered = {"cpu": "64", "memory": "512Gi", "pods": "110", "nvidia.com/gpu": count}
     images = [
-        {"names": [f"registry.example.com/team/image-{each}@sha256:{each:064}"], "sizeBytes": 10**9}
-        for each in range(50)
+        {"names": [f"registry.example.com/team/image-{number}@sha256:{number:064}"], "sizeBytes": 10**9}
+        for number in range(50)
     ]
     status = {"allocatable": offered, "capacity": offered, "images": images}
     return {

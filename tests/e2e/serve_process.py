@@ -82,4 +82,4 @@ class ServeProcess(Daemon):
 
     def _samples(self, pattern: str) -> list[float]:
         text = ask(self.port, "/metrics")[1]
-        return [float(found) for found in re.findall(rf"^{pattern} (\S+)$", text, re.MULTILINE)]
+        return [float(line) for line in re.findall(rf"^{pattern} (\S+)$", text, re.MULTILINE)]

@@ -126,15 +126,15 @@ def test_mission_6_an_injected_class_gives_a_pod_its_priority(installed: Install
     own, document = json.loads(pod("own", {VCUDA_CORE: "20"})), pod("any", {VCUDA_CORE: "20"})
     own["spec"] |= {"priorityClassName": "own", "activeDeadlineSeconds": 60}
     own["spec"]["containers"][0]["securityContext"] = {"capabilities": {"drop": ["ALL"]}}
-    for each in (*(json.dumps(kind | each) for each in classes), rule):
+    for each in (*(json.dumps(kind | node_class) for node_class in classes), rule):
         installed.cluster.kubectl("create", "-f", "-", input=each)
     fields = ("priorityClassName", "priority", "preemptionPolicy", "activeDeadlineSeconds")
 
     def stored(text: str) -> Any:
-        found = installed.create(text, "--dry-run=server")
-        assert not isinstance(found, str), found
-        security = found["spec"]["containers"][0].get("securityContext", {})
-        return [found["spec"].get(field) for field in fields], security.get("capabilities")
+        created = installed.create(text, "--dry-run=server")
+        assert not isinstance(created, str), created
+        security = created["spec"]["containers"][0].get("securityContext", {})
+        return [created["spec"].get(field) for field in fields], security.get("capabilities")
 
     try:
         eventually(lambda: stored(document) == (["gpu", 1000, "Never", 3600], {"add": ["IPC_LOCK"]}))

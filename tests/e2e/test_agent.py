@@ -370,7 +370,7 @@ def test_the_agent_may_change_only_its_labels_on_its_node(refused: ClusterApi, n
         {"op": "add", "path": "/spec/taints", "value": [taint]},
         {"op": "add", "path": "/metadata/finalizers", "value": ["example.com/f"]},
     ]
-    said = [_change(refused, node, each).rpartition("denied request: ")[2] for each in operations]
+    said = [_change(refused, node, operation).rpartition("denied request: ")[2] for operation in operations]
 
     assert [
         *["the agent may change only its own labels"] * 4,
@@ -420,7 +420,7 @@ def test_the_agent_may_do_nothing_else(installed: ControlPlane, command: str) ->
 def test_the_policy_names_the_labels_that_the_agent_sets() -> None:
     """All of them and no others."""
     (policy,) = of_kind(render(AGENT), "ValidatingAdmissionPolicy")
-    variables = {each["name"]: each["expression"] for each in policy["spec"]["variables"]}
+    variables = {variable["name"]: variable["expression"] for variable in policy["spec"]["variables"]}
     profile = re.compile(json.loads(variables["profile"]))
 
     assert {key for key in LABELS if "*" not in key} == set(json.loads(variables["own"]))

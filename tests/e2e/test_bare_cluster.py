@@ -72,13 +72,14 @@ def test_workloads_without_pods_are_found(bare: ControlPlane) -> None:
     bare.kubectl("create", "namespace", "idle")
     bare.kubectl("create", "-n", "idle", "-f", "-", input="\n".join(map(json.dumps, objects)))
     done = gpugate(bare.kubeconfig, "audit", "-n", "idle", "-o", "json")
-    found = json.loads(done.stdout)["workloads"]
+    workloads = json.loads(done.stdout)["workloads"]
     one = gpugate(bare.kubeconfig, "audit", "-n", "idle", "cronjob/nightly")
     bare.kubectl("delete", "namespace", "idle", "--wait=false")
     bare.kubectl("delete", "-n", "idle", "deployment/zero", "cronjob/nightly")
 
     assert {("Deployment", "zero", False, 0), ("CronJob", "nightly", False, 0)} == {
-        (each["kind"], each["name"], each["allowed"], len(each["pods"])) for each in found
+        (workload["kind"], workload["name"], workload["allowed"], len(workload["pods"]))
+        for workload in workloads
     }
     assert (1, True) == (one.returncode, "spec.jobTemplate.spec.template" in one.stdout), one.stderr
 

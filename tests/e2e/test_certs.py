@@ -39,9 +39,9 @@ def configurations(control_plane: ControlPlane) -> Iterator[Callable[[list[int]]
 
     def apply(ports: list[int]) -> None:
         for document, port in zip(documents, ports, strict=True):
-            for each in document["webhooks"]:
-                path = each["name"].partition(".")[0]
-                each["clientConfig"] = {"url": f"https://{HOST}:{port}/{path}"}
+            for webhook in document["webhooks"]:
+                path = webhook["name"].partition(".")[0]
+                webhook["clientConfig"] = {"url": f"https://{HOST}:{port}/{path}"}
         control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
 
     yield apply
@@ -59,8 +59,8 @@ def ca_bundles(control_plane: ControlPlane) -> set[tuple[bytes, ...]]:
     found = set()
     for kind in KINDS:
         document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
-        for each in document["webhooks"]:
-            found.add(certificates_in(b64decode(each["clientConfig"].get("caBundle", ""))))
+        for webhook in document["webhooks"]:
+            found.add(certificates_in(b64decode(webhook["clientConfig"].get("caBundle", ""))))
     return found
 
 
@@ -130,8 +130,8 @@ def test_the_commands_work_on_a_cluster(
     assert 0 == run("rotate")[0]
     assert 0 == run("rotate", "--ca")[0]
     status, text = run("show", "-o", "json")
-    found = json.loads(text)
-    assert (0, []) == (status, found["problems"])
-    assert ["CA", "old CA", "serving"] == [each["role"] for each in found["certificates"]]
-    assert [list(KINDS)] * 3 == [each["trustedBy"] for each in found["certificates"]]
-    assert {certificates_in(b64decode(found["caBundle"]))} == ca_bundles(control_plane)
+    document = json.loads(text)
+    assert (0, []) == (status, document["problems"])
+    assert ["CA", "old CA", "serving"] == [certificate["role"] for certificate in document["certificates"]]
+    assert [list(KINDS)] * 3 == [certificate["trustedBy"] for certificate in document["certificates"]]
+    assert {certificates_in(b64decode(document["caBundle"]))} == ca_bundles(control_plane)

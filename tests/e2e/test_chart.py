@@ -135,7 +135,9 @@ def test_a_pod_is_patched_and_another_denied(installed: Installed) -> None:
 def test_the_program_of_helm_test_verifies_the_server(installed: Installed, tmp_path: Path) -> None:
     """It passes with the CA of the Secret, and fails for a server that is not ready or has another CA."""
     (tested,) = [
-        each for each in helm.rendered({}, "--include-crds") if each["metadata"]["name"] == "gpugate-test"
+        document
+        for document in helm.rendered({}, "--include-crds")
+        if document["metadata"]["name"] == "gpugate-test"
     ]
     (container,) = tested["spec"]["containers"]
     _, flag, program, _server, _ca = container["command"]
@@ -177,12 +179,12 @@ _CUSTOM: Final = ("cert-manager.io/", "monitoring.coreos.com/")
 
 def test_the_api_server_knows_every_field_of_the_chart(installed: Installed) -> None:
     """With all values; the agent is in another namespace, because its own does not exist."""
-    objects = [each for each in helm.rendered(_ALL) if not each["apiVersion"].startswith(_CUSTOM)]
-    for each in objects:
-        if each["metadata"].get("namespace") == "gpugate-agent":
-            each["metadata"]["namespace"] = TEAM
-        if "webhooks" in each:
-            each["metadata"]["name"] = "checked"  # those of the release have URLs
+    objects = [document for document in helm.rendered(_ALL) if not document["apiVersion"].startswith(_CUSTOM)]
+    for manifest in objects:
+        if manifest["metadata"].get("namespace") == "gpugate-agent":
+            manifest["metadata"]["namespace"] = TEAM
+        if "webhooks" in manifest:
+            manifest["metadata"]["name"] = "checked"  # those of the release have URLs
     strict = ("apply", "--server-side", "--force-conflicts", "--dry-run=server", "--validate=strict", "-f-")
     done = installed.cluster.kubectl(*strict, input=yaml.safe_dump_all(objects), check=False)
 
@@ -194,8 +196,8 @@ def test_the_api_server_knows_every_field_of_the_chart(installed: Installed) -> 
 def test_pods_of_the_release_satisfy_the_restricted_profile(installed: Installed, openshift: bool) -> None:
     """Those of the webhook, of the image resolver and of `helm test`, as manifests/base enforces."""
     values = {"certificates": "cert-manager", "imageResolver.enabled": True, "openshift": openshift}
-    found = of_kind(helm.rendered(values, "--include-crds"), "Deployment", "Pod")
-    pods = [each["spec"].get("template", each)["spec"] for each in found]
+    documents = of_kind(helm.rendered(values, "--include-crds"), "Deployment", "Pod")
+    pods = [document["spec"].get("template", document)["spec"] for document in documents]
     label = "pod-security.kubernetes.io/enforce"
     installed.cluster.kubectl("label", "namespace", "gpugate", f"{label}=restricted")
     refusals = [
@@ -215,7 +217,7 @@ def _pod(spec: Any) -> Object:
 def test_rbac_refuses_gpugate_nothing(installed: Installed) -> None:
     """By the audit log: the server had to create the Secret, and it may."""
     lines = [json.loads(line) for line in installed.cluster.audit.read_text("utf-8").splitlines()]
-    own = [each for each in lines if each["user"]["username"] == "system:serviceaccount:gpugate:gpugate"]
+    own = [line for line in lines if line["user"]["username"] == "system:serviceaccount:gpugate:gpugate"]
 
     assert [] == [each for each in own if each["annotations"]["authorization.k8s.io/decision"] != "allow"]
     objects = [(each["verb"], each["objectRef"]["resource"]) for each in own if "objectRef" in each]
@@ -267,7 +269,7 @@ def test_the_emergency_page_switches_a_release_off_and_brings_it_back(
         _, line = commands("emergency.md", "Bring it back")
         release.command(line)
         eventually(lambda: "" not in [installed.refusal(asking), installed.refusal(taking)])
-    policies = [each["failurePolicy"] for each in installed.webhooks()]
+    policies = [webhook["failurePolicy"] for webhook in installed.webhooks()]
     release.change("upgrade")
 
     assert ["Fail", "Ignore", "Fail", "Ignore"] == policies
@@ -275,8 +277,8 @@ def test_the_emergency_page_switches_a_release_off_and_brings_it_back(
 
 def test_a_release_takes_less_than_a_fifth_of_its_limit(installed: Installed) -> None:
     """Helm stores chart and objects of each release in a Secret of at most 1 MiB."""
-    found = _get(installed.cluster, "secrets", "-l", "owner=helm,name=gpugate")["items"]
-    stored = [base64.b64decode(each["data"]["release"]) for each in found]
+    items = _get(installed.cluster, "secrets", "-l", "owner=helm,name=gpugate")["items"]
+    stored = [base64.b64decode(item["data"]["release"]) for item in items]
     contents = [json.loads(gzip.decompress(base64.b64decode(each))) for each in stored]
 
     assert "gpugate" == contents[0]["name"]
@@ -329,9 +331,9 @@ def _names(cluster: ControlPlane) -> list[tuple[str, str]]:
     items: list[Object] = _get(cluster, ",".join(kinds), "-A")["items"]
     return sorted(
         {
-            (each["kind"], each["metadata"]["name"])
-            for each in items
-            if each["metadata"]["name"].startswith("gpugate")
-            or (each["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == "gpugate"
+            (item["kind"], item["metadata"]["name"])
+            for item in items
+            if item["metadata"]["name"].startswith("gpugate")
+            or (item["metadata"].get("labels") or {}).get("app.kubernetes.io/name") == "gpugate"
         }
     )

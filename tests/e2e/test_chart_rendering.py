@@ -57,7 +57,7 @@ def _compared(found: Object) -> Object:
 
 
 def _by_key(objects: Sequence[Object]) -> dict[Key, Object]:
-    return {_key(each): _compared(each) for each in objects}
+    return {_key(document): _compared(document) for document in objects}
 
 
 def _overlay(folder: Path, *resources: str, components: Sequence[str] = ()) -> list[Object]:
@@ -129,7 +129,7 @@ def test_the_agent_is_that_of_its_components(
     components: list[str], values: dict[str, Any], tmp_path: Path
 ) -> None:
     """In all their combinations that make sense."""
-    added = [f"agent/components/{each}" for each in components]
+    added = [f"agent/components/{component}" for component in components]
     expected = _overlay(tmp_path, "base", "agent", components=added)
     _assert_equal(expected, values | {"agent.enabled": True})
 
@@ -144,14 +144,14 @@ def test_two_renders_are_equal_and_have_no_secret_and_no_ca_bundle() -> None:
     assert [] == of_kind(first, "Secret")
     assert "caBundle" not in yaml.safe_dump(first)
     assert [] == [
-        each for each in sources if re.search(r"\b(lookup|rand\w+|gen\w*Cert|genCA|uuidv4|now)\b", each)
+        source for source in sources if re.search(r"\b(lookup|rand\w+|gen\w*Cert|genCA|uuidv4|now)\b", source)
     ]
 
 
 def test_every_object_has_the_labels_of_helm() -> None:
     """And of kustomize."""
-    for each in helm.rendered(EVERYTHING):
-        labels = each["metadata"]["labels"]
+    for document in helm.rendered(EVERYTHING):
+        labels = document["metadata"]["labels"]
         assert ("gpugate", "Helm") == (labels[NAME_LABEL], labels["app.kubernetes.io/managed-by"])
 
 
@@ -169,20 +169,22 @@ def test_another_namespace_is_used_everywhere() -> None:
     text = yaml.safe_dump(objects)
 
     assert {None, "platform", "gpugate-agent", "kube-public", "kube-system", "default"} == {
-        each["metadata"].get("namespace") for each in objects
+        document["metadata"].get("namespace") for document in objects
     }
     assert [] == re.findall(
         r"namespace: gpugate$|gpugate\.gpugate\b|:gpugate:|\bgpugate/gpugate$", text, re.MULTILINE
     )
-    for each in of_kind(objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
-        assert "platform/gpugate" == each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-        assert {"platform"} == {hook["clientConfig"]["service"]["namespace"] for hook in each["webhooks"]}
+    for manifest in of_kind(objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"):
+        assert "platform/gpugate" == manifest["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        assert {"platform"} == {hook["clientConfig"]["service"]["namespace"] for hook in manifest["webhooks"]}
 
 
 def _webhooks(values: dict[str, Any]) -> dict[str, Any]:
     kinds = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
     return {
-        hook["name"]: hook for each in of_kind(helm.rendered(values), *kinds) for hook in each["webhooks"]
+        hook["name"]: hook
+        for document in of_kind(helm.rendered(values), *kinds)
+        for hook in document["webhooks"]
     }
 
 
@@ -219,16 +221,17 @@ def test_a_mode_caps_all_rules_and_policies_and_failures(
         {"mode": mode, "policies.unrequestedGpus": True, "webhooks.failurePolicy": "Fail"}
     )
     name, *arguments = _pods(objects)["gpugate"]["containers"][0]["args"]
-    hooks = [hook for each in objects for hook in each.get("webhooks", ())]
+    hooks = [hook for document in objects for hook in document.get("webhooks", ())]
 
     assert action == command.make_context(name, arguments).params["enforcement_action"]
     assert {
         "mutate.gpugate.dev": policy,
         "mutate.ephemeralcontainers.gpugate.dev": "Ignore",
         "validate.gpugate.dev": policy,
-    } == {each["name"]: each["failurePolicy"] for each in hooks if "rules" not in each["name"]}
+    } == {hook["name"]: hook["failurePolicy"] for hook in hooks if "rules" not in hook["name"]}
     assert validation == [
-        each["spec"]["validationActions"] for each in of_kind(objects, "ValidatingAdmissionPolicyBinding")
+        document["spec"]["validationActions"]
+        for document in of_kind(objects, "ValidatingAdmissionPolicyBinding")
     ]
 
 
@@ -251,8 +254,8 @@ def _pods(objects: Sequence[Object]) -> dict[str, Any]:
     """Return the specs of pods by the name of their object."""
     workloads = of_kind(list(objects), "Deployment", "DaemonSet", "Pod")
     return {
-        each["metadata"]["name"]: each["spec"].get("template", each).get("spec", each["spec"])
-        for each in workloads
+        workload["metadata"]["name"]: workload["spec"].get("template", workload).get("spec", workload["spec"])
+        for workload in workloads
     }
 
 
@@ -260,7 +263,7 @@ def test_openshift_chooses_users_and_groups() -> None:
     """All other restrictions stay, and each pod without OpenShift names them."""
     values = EVERYTHING | {"certificates": "cert-manager"}
     named, unnamed = (
-        _pods(helm.rendered(values | {"openshift": each}, "--include-crds")) for each in (False, True)
+        _pods(helm.rendered(values | {"openshift": number}, "--include-crds")) for number in (False, True)
     )
     users = {"runAsUser", "runAsGroup", "fsGroup"}
 
@@ -279,7 +282,9 @@ def test_settings_change_built_in_rules() -> None:
     }
     objects = helm.rendered({"rules.settings": settings, "rules.strict": True})
     config_maps = [
-        each for each in of_kind(objects, "ConfigMap") if each["metadata"]["namespace"] == "kube-public"
+        document
+        for document in of_kind(objects, "ConfigMap")
+        if document["metadata"]["namespace"] == "kube-public"
     ]
     loaded = load_rules([("chart", yaml.safe_dump_all(config_maps))])
     compatibility = {rule.name: rule for rule in loaded.rules.compatibility}
@@ -300,7 +305,11 @@ def test_the_example_of_the_page_renders_rules_without_errors() -> None:
     (text,) = re.findall(r"```yaml\n(image:.*?)```", page, re.DOTALL)
     values = yaml.safe_load(text)
     objects = helm.rendered(values)
-    rules = [each for each in of_kind(objects, "ConfigMap") if each["metadata"]["namespace"] == "kube-public"]
+    rules = [
+        document
+        for document in of_kind(objects, "ConfigMap")
+        if document["metadata"]["namespace"] == "kube-public"
+    ]
     loaded = load_rules([("chart", yaml.safe_dump_all(rules))])
     changed, plain = ({_key(each): each for each in found} for found in (objects, helm.rendered()))
 
@@ -339,7 +348,9 @@ def test_own_rules_are_added() -> None:
     rule = {"labels": {"gpugate.dev/type": "Exemption"}, "data": {"rule.yaml": "reason: x\n"}}
     objects = helm.rendered({"rules.builtin": False, "rules.extra": {"lab": rule}})
     (added,) = [
-        each for each in of_kind(objects, "ConfigMap") if each["metadata"]["namespace"] == "kube-public"
+        document
+        for document in of_kind(objects, "ConfigMap")
+        if document["metadata"]["namespace"] == "kube-public"
     ]
 
     assert ("lab", rule["data"]) == (added["metadata"]["name"], added["data"])
@@ -352,7 +363,9 @@ def test_own_kinds_of_workloads_are_validated() -> None:
     values = {"workloads": {"kinds": {"example.com": {"Train": ["spec.pod"]}}, "resources": resources}}
     objects = helm.rendered(values)
     (file,) = [
-        each for each in of_kind(objects, "ConfigMap") if each["metadata"]["name"] == "gpugate-workloads"
+        document
+        for document in of_kind(objects, "ConfigMap")
+        if document["metadata"]["name"] == "gpugate-workloads"
     ]
     (deployment,) = of_kind(objects, "Deployment")
     other = helm.rendered({"workloads.kinds": {"example.com": {"Train": ["spec.other"]}}})
@@ -375,7 +388,7 @@ def test_the_arguments_are_options_of_serve(certificates: str, tmp_path: Path) -
     name, *arguments = _pods(helm.rendered(values))["gpugate"]["containers"][0]["args"]
     for part in ("crt", "key"):
         (tmp_path / f"tls.{part}").touch()
-    arguments = [each.replace("/certs/", f"{tmp_path}/") for each in arguments]
+    arguments = [argument.replace("/certs/", f"{tmp_path}/") for argument in arguments]
 
     assert ("serve", "zh") == (name, command.make_context(name, arguments).params["lang"])
 
@@ -405,4 +418,4 @@ def test_the_package_renders_the_same_objects(tmp_path: Path) -> None:
     rendered = helm.run("template", "gpugate", str(package), "--namespace", "gpugate", "--skip-tests")
 
     assert "" == rendered.stderr
-    assert helm.rendered() == [each for each in yaml.safe_load_all(rendered.stdout) if each]
+    assert helm.rendered() == [document for document in yaml.safe_load_all(rendered.stdout) if document]

@@ -56,7 +56,7 @@ def test_kubectl_prints_what_preview_says_and_accepts_the_fixed_pod(
 ) -> None:
     """The fixed pod without a warning."""
     folder, (_, found) = FOLDER / complaint, previewed(complaint, "pod.yaml")
-    denials = [each["message"] for each in found["violations"] if each["action"] == "deny"]
+    denials = [violation["message"] for violation in found["violations"] if violation["action"] == "deny"]
     messages = [text.partition("\n")[0] for text in (*denials, *found["warnings"])]
 
     eventually(lambda: said(cluster, folder / "pod.yaml")[0] is found["allowed"])

@@ -59,9 +59,9 @@ def applied(control_plane: ControlPlane) -> Iterator[Callable[[str], None]]:
             webhook["clientConfig"] = {"url": "https://127.0.0.1:1/"}
 
     def write(text: str) -> None:
-        for each in conditions:
-            each[:] = [one for one in each if one["name"] != CONDITION]
-            each.append({"name": CONDITION, "expression": text})
+        for condition in conditions:
+            condition[:] = [one for one in condition if one["name"] != CONDITION]
+            condition.append({"name": CONDITION, "expression": text})
         control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
 
     control_plane.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(documents))
@@ -289,13 +289,13 @@ def _conditions(control_plane: ControlPlane) -> Iterator[list[dict[str, str]]]:
 
 def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
     """Return the names of the conditions of each webhook."""
-    return [[each["name"] for each in conditions] for conditions in _conditions(control_plane)]
+    return [[condition["name"] for condition in conditions] for conditions in _conditions(control_plane)]
 
 
 def expressions_of(control_plane: ControlPlane) -> list[str]:
     """Return the expression of gpugate of each webhook."""
-    found = _conditions(control_plane)
-    return ["".join(each["expression"] for each in one if each["name"] == CONDITION) for one in found]
+    conditions = _conditions(control_plane)
+    return ["".join(each["expression"] for each in one if each["name"] == CONDITION) for one in conditions]
 
 
 @pytest.fixture

@@ -86,7 +86,7 @@ def claiming(name: str, claim: str) -> Object:
 
 def claim(name: str, *expressions: str, of_class: str = DRIVER) -> Object:
     """Return a ResourceClaim for one device that these expressions select."""
-    selectors = [{"cel": {"expression": each}} for each in expressions]
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     request = {"name": "gpu", "exactly": {"deviceClassName": of_class, "selectors": selectors}}
     return {
         "apiVersion": f"{GROUP}/v1",
@@ -110,9 +110,9 @@ class Cluster:
     def add(self, *documents: Object) -> None:
         """Create objects; their resourceVersion is left out."""
         texts = []
-        for each in deepcopy(documents):
-            each["metadata"].pop("resourceVersion", None)
-            texts.append(json.dumps(each))
+        for document in deepcopy(documents):
+            document["metadata"].pop("resourceVersion", None)
+            texts.append(json.dumps(document))
         self.kubectl("create", "-f", "-", input="\n".join(texts))
 
     def add_node(self, name: str, labels: dict[str, str] | None = None, **offered: str) -> None:
@@ -127,12 +127,12 @@ class Cluster:
 
     def says(self, document: Object, *texts: str) -> None:
         """Wait until the answer to a pod contains these texts."""
-        eventually(lambda: all(each in self.said(document) for each in texts))
+        eventually(lambda: all(text in self.said(document) for text in texts))
 
     def affinity(self, document: Object) -> str:
         """Return the affinity that a pod would have; empty if none, or if it is denied."""
-        found = self.installed.create(json.dumps(document), "--dry-run=server")
-        return "" if isinstance(found, str) else json.dumps(found["spec"].get("affinity", ""))
+        created = self.installed.create(json.dumps(document), "--dry-run=server")
+        return "" if isinstance(created, str) else json.dumps(created["spec"].get("affinity", ""))
 
     def bound(self, document: Object) -> str:
         """Create a pod and return the node that the scheduler binds it to."""
@@ -148,31 +148,33 @@ class Cluster:
 
     def get(self, kind: str, name: str) -> Object:
         """Return an object of the team's namespace."""
-        found: Object = json.loads(self.kubectl("get", kind, "-n", TEAM, name, "-o", "json"))
-        return found
+        document: Object = json.loads(self.kubectl("get", kind, "-n", TEAM, name, "-o", "json"))
+        return document
 
     def allocated(self, name: str) -> list[str]:
         """Return the pool of each device that a claim has."""
         results = self.get("resourceclaim", name)["status"]["allocation"]["devices"]["results"]
-        return [each["pool"] for each in results]
+        return [result["pool"] for result in results]
 
     def consumed(self, pod: str) -> Object | None:
         """Return what the claim of a pod takes of its device, once it is tried; None if it has no device."""
         tried = 'jsonpath={.status.conditions[?(@.type=="PodScheduled")].status}'
         eventually(lambda: self.kubectl("get", "pod", "-n", TEAM, pod, "-o", tried) != "")
-        found = self.get("pod", pod)
-        (condition,) = (each for each in found["status"]["conditions"] if each["type"] == "PodScheduled")
+        stored = self.get("pod", pod)
+        (condition,) = (
+            condition for condition in stored["status"]["conditions"] if condition["type"] == "PodScheduled"
+        )
         if condition["status"] == "False":
             assert "cannot allocate all claims" in condition["message"], condition
             return None
-        name = found["spec"]["resourceClaims"][0]["resourceClaimName"]
+        name = stored["spec"]["resourceClaims"][0]["resourceClaimName"]
         (result,) = self.get("resourceclaim", name)["status"]["allocation"]["devices"]["results"]
         consumed: Object = result.get("consumedCapacity", {})
         return consumed
 
     def logged(self, *texts: str) -> bool:
         """Return whether a line of the log of the server has all of these texts."""
-        return any(all(each in line for each in texts) for line in self.log.read_text().splitlines())
+        return any(all(text in line for text in texts) for line in self.log.read_text().splitlines())
 
     def empty(self) -> None:
         """Delete pods, claims, slices and nodes, and wait until gpugate knows."""
@@ -248,10 +250,10 @@ def test_a_claim_for_devices_that_are_too_old_is_denied_and_its_fix_is_allocated
     """The message has the CEL line that the claim needs."""
     mixed.add(claim("old", OLD))
     mixed.says(claiming("asks", "old"), "denied the request", "Tesla-T4")
-    found = re.search(r"add to its selectors: ([^;]+)", mixed.said(claiming("asks", "old")))
-    assert found
-    assert NEW == found[1]
-    mixed.add(claim("new", found[1]))
+    match = re.search(r"add to its selectors: ([^;]+)", mixed.said(claiming("asks", "old")))
+    assert match
+    assert NEW == match[1]
+    mixed.add(claim("new", match[1]))
     eventually(lambda: mixed.said(claiming("asks", "new")) == "")
 
     assert "h100" == mixed.bound(claiming("fixed", "new"))

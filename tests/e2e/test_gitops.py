@@ -90,7 +90,7 @@ def seen(installed: Installed, api: ClusterApi) -> Iterator[Installed]:
     rules = "\n---\n".join(RULES)
     installed.cluster.kubectl("apply", "-f", "-", input=rules)
     eventually(lambda: sees(installed))
-    eventually(lambda: all({DEVICE, CORE} < each for each in named(api)))
+    eventually(lambda: all({DEVICE, CORE} < name for name in named(api)))
     eventually(lambda: CORE in str(RuleSnapshot(api, "gpugate").load()))
     yield installed
     installed.cluster.kubectl("delete", "-f", "-", input=rules)
@@ -109,7 +109,7 @@ def conditions(api: ClusterApi) -> list[dict[str, str]]:
 
 def named(api: ClusterApi) -> list[frozenset[str]]:
     """Return the resources that both conditions of gpugate name; none where it has not written any."""
-    return [resources_in(each.get(CONDITION, "")) for each in conditions(api)]
+    return [resources_in(condition.get(CONDITION, "")) for condition in conditions(api)]
 
 
 def manifests(installed: Installed) -> list[Object]:
@@ -119,7 +119,7 @@ def manifests(installed: Installed) -> list[Object]:
 
 def webhooks_in(objects: list[Object]) -> list[Any]:
     """Return the webhooks in objects."""
-    return [webhook for each in objects for webhook in each.get("webhooks", ())]
+    return [webhook for document in objects for webhook in document.get("webhooks", ())]
 
 
 def apply(installed: Installed, objects: list[Object], *options: str) -> None:
@@ -173,13 +173,15 @@ def test_an_upgrade_from_manifests_that_contained_the_condition_of_gpugate_loses
     objects = manifests(seen)
     apply(seen, former(objects), *WAYS[way])
     text = expression([GPU], built_in_workloads())
-    eventually(lambda: all(each[CONDITION] != text for each in conditions(api)))
+    eventually(lambda: all(condition[CONDITION] != text for condition in conditions(api)))
     eventually(lambda: sees(seen))
     with Creations(seen) as creations:
         creations.go_on()
         apply(seen, objects, *WAYS[way])
         creations.go_on()
-        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each.keys() for each in conditions(api)))
+        eventually(
+            lambda: all({STATIC_CONDITION, CONDITION} < condition.keys() for condition in conditions(api))
+        )
         creations.go_on()
 
     assert ([], []) == (creations.unseen, creations.failures)
@@ -194,7 +196,9 @@ def test_a_deleted_condition_loses_no_pod_and_is_restored(seen: Installed, api: 
             kept = [each for each in present if each["name"] != CONDITION]
             api.patch(path, [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": kept}])
         creations.go_on()
-        eventually(lambda: all({STATIC_CONDITION, CONDITION} < each.keys() for each in conditions(api)))
+        eventually(
+            lambda: all({STATIC_CONDITION, CONDITION} < condition.keys() for condition in conditions(api))
+        )
         creations.go_on()
 
     assert ([], []) == (creations.unseen, creations.failures)
@@ -208,7 +212,7 @@ def test_server_side_apply_of_a_new_version_has_no_conflict(seen: Installed, api
         webhook["timeoutSeconds"] = 7
     apply(seen, objects, SERVER_SIDE, "--force-conflicts")  # what other managers set in the tests above
     apply(seen, changed, SERVER_SIDE)
-    timeouts = {each["timeoutSeconds"] for path in CONFIGURATIONS for each in api.get(path)["webhooks"]}
+    timeouts = {webhook["timeoutSeconds"] for path in CONFIGURATIONS for webhook in api.get(path)["webhooks"]}
     apply(seen, objects, SERVER_SIDE)
 
     assert {7} == timeouts

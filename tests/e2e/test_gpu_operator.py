@@ -101,7 +101,9 @@ def listed(cluster: ControlPlane) -> Any:
     """Return the container runtime of the node, as `gpugate nodes` prints it."""
     command = [sys.executable, "-m", "webhook", "nodes", "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, check=True)
-    (found,) = [each for each in json.loads(done.stdout)["classes"] if NAME in each["nodes"]]
+    (found,) = [
+        node_class for node_class in json.loads(done.stdout)["classes"] if NAME in node_class["nodes"]
+    ]
     return found["runtime"]
 
 
@@ -113,8 +115,8 @@ def test_the_mode_of_nodes_follows_the_operators_objects(cluster: ControlPlane, 
 
     def mode() -> str:
         inventory = handler.snapshot.inventory
-        (found,) = inventory.classes(inventory.named(NAME))
-        return found.capabilities.runtime.mode.value
+        (node_class,) = inventory.classes(inventory.named(NAME))
+        return node_class.capabilities.runtime.mode.value
 
     sync.start()
     try:

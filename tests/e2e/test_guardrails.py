@@ -194,8 +194,11 @@ def test_a_component_switches_a_set_on(tmp_path: Path, name: str) -> None:
         for kind, path in (("resources", "base"), ("components", f"components/guardrails/{name}"))
     }
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(at))
-    before = {each["metadata"]["name"]: each for each in of_kind(render(MANIFESTS / "base"), "ConfigMap")}
-    after = {each["metadata"]["name"]: each for each in of_kind(render(tmp_path), "ConfigMap")}
+    before = {
+        document["metadata"]["name"]: document
+        for document in of_kind(render(MANIFESTS / "base"), "ConfigMap")
+    }
+    after = {document["metadata"]["name"]: document for document in of_kind(render(tmp_path), "ConfigMap")}
     changed = {key: each["metadata"]["labels"] for key, each in after.items() if each != before[key]}
 
     assert {

@@ -108,8 +108,8 @@ def python(engine: Engine, image: str) -> dict[str, Any]:
 
 def test_the_image_starts_gpugate_as_an_unprivileged_user(engine: Engine, image: str) -> None:
     """It keeps the PATH of its base; a label names the base."""
-    (found,) = json.loads(engine("image", "inspect", image))
-    config = found["Config"]
+    (load,) = json.loads(engine("image", "inspect", image))
+    config = load["Config"]
     variables = dict(each.split("=", 1) for each in config["Env"])
 
     assert "65534:65534" == config["User"]
@@ -136,9 +136,9 @@ def test_the_image_adds_one_folder_to_its_base(engine: Engine, image: str) -> No
     assert len(changed) > 1000
     assert ["/opt"] == outside
     sizes = [json.loads(engine("image", "inspect", each))[0]["Size"] / 1e6 for each in (image, before)]
-    found = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
-    assert found
-    assert sizes[0] - sizes[1] == pytest.approx(float(found[1]), rel=0.1)
+    match = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
+    assert match
+    assert sizes[0] - sizes[1] == pytest.approx(float(match[1]), rel=0.1)
 
 
 def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(python: dict[str, Any]) -> None:

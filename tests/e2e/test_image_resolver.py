@@ -112,7 +112,7 @@ def account(installed: Installed, tmp_path_factory: pytest.TempPathFactory) -> P
 def rows(cluster: ControlPlane) -> dict[str, Any]:
     """Return the rows that were written, by the image."""
     listed = cluster.kubectl("get", "configmaps", "-n", RULES, "-l", "gpugate.dev/managed-by", "-o", "json")
-    catalogs = [yaml.safe_load(each["data"]["rule.yaml"]) for each in json.loads(listed.stdout)["items"]]
+    catalogs = [yaml.safe_load(item["data"]["rule.yaml"]) for item in json.loads(listed.stdout)["items"]]
     return {row.get("image", row["digest"]): row for catalog in catalogs for row in catalog["images"]}
 
 
@@ -257,7 +257,7 @@ def test_when_a_registry_fails_the_gate_decides_as_before_and_log_and_metric_say
             eventually(lambda: running.sample(counted) > 0)
             after = installed.refusal(pod(image))
         installed.cluster.kubectl("delete", "deployments", "-n", TEAM, "--all")
-    (line,) = [each for each in (tmp_path / "log").read_text("utf-8").splitlines() if image in each]
+    (line,) = [line for line in (tmp_path / "log").read_text("utf-8").splitlines() if image in line]
 
     assert failure.words in line
     assert (before, image in rows(installed.cluster)) == (after, False)
@@ -320,9 +320,9 @@ def test_the_resolver_may_write_only_image_catalogues_in_its_config_maps(
     refused = []
 
     def write(labels: dict[str, str]) -> bool:
-        found = api.get(path)
+        stored = api.get(path)
         try:
-            api.replace(path, found | {"metadata": found["metadata"] | {"labels": labels}})
+            api.replace(path, stored | {"metadata": stored["metadata"] | {"labels": labels}})
         except KubernetesError as error:
             refused.append(str(error))
             return False

@@ -105,13 +105,13 @@ def test_an_outage_does_not_affect_what_runs(installed: Installed) -> None:
 
 def _restricted(document: str) -> str:
     """Return a pod that the namespace of gpugate admits."""
-    found = json.loads(document)
-    found["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
-    found["spec"]["containers"][0]["securityContext"] = {
+    manifest = json.loads(document)
+    manifest["spec"]["securityContext"] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    manifest["spec"]["containers"][0]["securityContext"] = {
         "allowPrivilegeEscalation": False,
         "capabilities": {"drop": ["ALL"]},
     }
-    return json.dumps(found)
+    return json.dumps(manifest)
 
 
 def test_irrelevant_objects_never_reach_gpugate(installed: Installed) -> None:
@@ -163,7 +163,7 @@ def test_the_emergency_page_admits_gpu_pods_unchanged(installed: Installed) -> N
 
 def test_one_command_switches_one_rule_off(installed: Installed) -> None:
     """A pod gets no default from it any more, and does again once the rule is back."""
-    (command,) = [each for each in commands("emergency.md", "A rule") if "label" in each]
+    (command,) = [command for command in commands("emergency.md", "A rule") if "label" in command]
     run(installed.cluster, command)
     eventually(lambda: installed.limits() == {VCUDA_MEMORY: "8"})
     run(installed.cluster, command.replace("=false", "=true"))
@@ -188,7 +188,7 @@ def test_changes_of_the_webhook_configurations_are_corrected(installed: Installe
 
     def asked_about() -> bool:
         conditions = [json.dumps(webhook.get("matchConditions")) for webhook in installed.webhooks()]
-        return [True, False, True, False] == ["vendor.com/device" in each for each in conditions]
+        return [True, False, True, False] == ["vendor.com/device" in condition for condition in conditions]
 
     installed.cluster.kubectl("apply", "-f", "-", input=rule)
     eventually(asked_about)

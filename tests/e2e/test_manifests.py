@@ -44,7 +44,8 @@ WEBHOOKS = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
 def named(objects: list[Object], kind: str) -> set[tuple[str, str]]:
     """Return (namespace, name) of each object of a kind."""
     return {
-        (each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in of_kind(objects, kind)
+        (document["metadata"].get("namespace", ""), document["metadata"]["name"])
+        for document in of_kind(objects, kind)
     }
 
 
@@ -59,9 +60,9 @@ def test_all_namespaced_objects_are_in_the_namespace_of_gpugate_or_of_the_rules(
     """In another one is only the right to read the status of cluster-autoscaler."""
     objects = render(MANIFESTS / way)
     elsewhere = [
-        (each["kind"], each["metadata"]["namespace"], each["metadata"]["name"])
-        for each in objects
-        if each["metadata"].get("namespace") not in (None, "gpugate", "kube-public")
+        (document["kind"], document["metadata"]["namespace"], document["metadata"]["name"])
+        for document in objects
+        if document["metadata"].get("namespace") not in (None, "gpugate", "kube-public")
     ]
 
     assert {("", "gpugate")} == named(objects, "Namespace")
@@ -77,21 +78,21 @@ def test_rights_go_to_the_service_account_and_to_no_wildcard(way: str) -> None:
     roles = of_kind(objects, "Role", "ClusterRole")
     bindings = of_kind(objects, "RoleBinding", "ClusterRoleBinding")
     bound = {
-        (each["roleRef"]["kind"], each["metadata"].get("namespace", ""), each["roleRef"]["name"])
-        for each in bindings
+        (binding["roleRef"]["kind"], binding["metadata"].get("namespace", ""), binding["roleRef"]["name"])
+        for binding in bindings
     }
     subjects = [
         (subject["kind"], subject["namespace"], subject["name"])
-        for each in bindings
-        for subject in each["subjects"]
+        for binding in bindings
+        for subject in binding["subjects"]
     ]
 
     assert {
-        (each["kind"], each["metadata"].get("namespace", ""), each["metadata"]["name"]) for each in roles
+        (role["kind"], role["metadata"].get("namespace", ""), role["metadata"]["name"]) for role in roles
     } == bound
     assert {("ServiceAccount", "gpugate", "gpugate")} == set(subjects)
     assert {("gpugate", "gpugate")} == named(objects, "ServiceAccount")
-    assert "*" not in json.dumps([each["rules"] for each in roles])
+    assert "*" not in json.dumps([role["rules"] for role in roles])
 
 
 @pytest.mark.parametrize("way", IN_CLUSTER)
@@ -112,7 +113,7 @@ def test_every_selector_selects_the_pods(way: str) -> None:
     ]
 
     assert [True] * len(selectors) == [
-        each.items() <= template["metadata"]["labels"].items() for each in selectors
+        selector.items() <= template["metadata"]["labels"].items() for selector in selectors
     ]
     assert ("gpugate", "https") == (
         template["spec"]["serviceAccountName"],
@@ -129,7 +130,7 @@ def test_every_selector_selects_the_pods(way: str) -> None:
 def test_webhooks_call_the_service_except_for_its_own_namespace(way: str) -> None:
     """Pods and workloads of kube-system and gpugate are excluded; of ConfigMaps, only rules are included."""
     objects = render(MANIFESTS / way)
-    webhooks = [webhook for each in of_kind(objects, *WEBHOOKS) for webhook in each["webhooks"]]
+    webhooks = [webhook for document in of_kind(objects, *WEBHOOKS) for webhook in document["webhooks"]]
     called = [webhook["clientConfig"]["service"] for webhook in webhooks]
     excluded = {
         webhook["name"]: webhook["namespaceSelector"]["matchExpressions"][0]
@@ -168,7 +169,9 @@ def test_cert_manager_issues_the_certificate_of_the_webhooks() -> None:
     objects = render(MANIFESTS / "overlays/cert-manager")
     (deployment,) = of_kind(objects, "Deployment")
     (mounted,) = deployment["spec"]["template"]["spec"]["volumes"]
-    (certificate,) = [each for each in of_kind(objects, "Certificate") if not each["spec"].get("isCA")]
+    (certificate,) = [
+        document for document in of_kind(objects, "Certificate") if not document["spec"].get("isCA")
+    ]
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     (mount,) = container["volumeMounts"]
     options = command.make_context("serve", container["args"][1:]).params
@@ -180,11 +183,13 @@ def test_cert_manager_issues_the_certificate_of_the_webhooks() -> None:
     assert mounted["secret"]["secretName"] == certificate["spec"]["secretName"]
     assert "gpugate.gpugate.svc" in certificate["spec"]["dnsNames"]
     assert {f"gpugate/{certificate['metadata']['name']}"} == {
-        each["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
-        for each in of_kind(objects, *WEBHOOKS)
+        document["metadata"]["annotations"]["cert-manager.io/inject-ca-from"]
+        for document in of_kind(objects, *WEBHOOKS)
     }
     assert set() == named(objects, "Secret")
-    assert "secrets" not in json.dumps([each["rules"] for each in of_kind(objects, "Role", "ClusterRole")])
+    assert "secrets" not in json.dumps(
+        [document["rules"] for document in of_kind(objects, "Role", "ClusterRole")]
+    )
 
 
 def test_prometheus_finds_the_pods_and_their_ca() -> None:
@@ -206,15 +211,15 @@ def test_prometheus_finds_the_pods_and_their_ca() -> None:
 def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     """With the image of another registry, the cap of warn, and a custom workload kind in all places."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
-    blocks = [each.partition("```")[0] for each in page.split("```yaml\n")[1:]]
+    blocks = [part.partition("```")[0] for part in page.split("```yaml\n")[1:]]
     overlay, warning, kinds = (
-        yaml.safe_load(next(each for each in blocks if words in each))
+        yaml.safe_load(next(block for block in blocks if words in block))
         for words in ("images:", "--enforcement-action=warn", "configMapGenerator:")
     )
     overlay |= kinds | {"patches": [*warning["patches"], *kinds["patches"]]}
     overlay["resources"] = [
-        os.path.relpath(MANIFESTS / each.partition("manifests/")[2], tmp_path)
-        for each in overlay["resources"]
+        os.path.relpath(MANIFESTS / resource.partition("manifests/")[2], tmp_path)
+        for resource in overlay["resources"]
     ]
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(overlay))
     (tmp_path / "workloads.yaml").write_text("example.com: {Train: [spec.steps.*.pod]}")
@@ -225,7 +230,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     (container,) = pod_spec["containers"]
     (volume,) = pod_spec["volumes"]
     options = command.make_context("serve", container["args"][1:]).params
-    asked = {each for rule in configuration["webhooks"][0]["rules"] for each in rule["resources"]}
+    asked = {resource for rule in configuration["webhooks"][0]["rules"] for resource in rule["resources"]}
 
     assert container["image"].startswith("registry.example.com/")
     assert "warn" == options["enforcement_action"]
@@ -238,7 +243,7 @@ def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(
     empty_control_plane: ControlPlane,
 ) -> None:
     """As the install page describes for a developer's machine."""
-    (apply,) = (each for each in commands("install.md", "On a developer's machine") if "apply" in each)
+    (apply,) = (argv for argv in commands("install.md", "On a developer's machine") if "apply" in argv)
     empty_control_plane.kubectl(*apply.split()[1:])
     again = empty_control_plane.kubectl(*apply.split()[1:]).stdout.splitlines()
 
@@ -260,8 +265,8 @@ def test_a_second_apply_of_the_base_changes_nothing(empty_control_plane: Control
 @pytest.mark.parametrize("way", IN_CLUSTER)
 def test_an_api_server_knows_every_field(empty_control_plane: ControlPlane, way: str) -> None:
     """With strict validation; except rules, and objects of other operators."""
-    objects = [each for each in render(MANIFESTS / way) if each["kind"] != "ConfigMap"]
-    known = [each for each in objects if not each["apiVersion"].startswith(_OPERATORS)]
+    objects = [document for document in render(MANIFESTS / way) if document["kind"] != "ConfigMap"]
+    known = [document for document in objects if not document["apiVersion"].startswith(_OPERATORS)]
     applied(empty_control_plane, of_kind(known, "Namespace"))
 
     assert len(known) == len(applied(empty_control_plane, known, "--dry-run=server"))
@@ -308,8 +313,8 @@ def gpu_and_other_nodes(control_plane: ControlPlane) -> Iterator[None]:
     room = {"cpu": "8", "memory": "16Gi", "pods": "110"}
     labels: dict[str, dict[str, str]] = {"gpu": {"nvidia.com/gpu.present": "true"}, "other": {}}
     names = {f"{kind}-{at}": labels[kind] for kind in labels for at in (0, 1)}
-    for name, found in names.items():
-        document = node(name, found | {"kubernetes.io/hostname": name}, room)
+    for name, key in names.items():
+        document = node(name, key | {"kubernetes.io/hostname": name}, room)
         control_plane.kubectl("create", "-f", "-", input=document)
     yield
     control_plane.kubectl("delete", "node", *names)
@@ -359,7 +364,7 @@ def test_after_uninstallation_nothing_is_left_and_pods_are_admitted(
             eventually(lambda: refusal(GPU_POD) == "")
         if "policy" in line:
             eventually(lambda: refusal(TAKER) == "")
-    kinds = ",".join({each["kind"] for each in objects} - {"Namespace", "Secret"})
+    kinds = ",".join({document["kind"] for document in objects} - {"Namespace", "Secret"})
     left = empty_control_plane.kubectl(
         "get", kinds, "-A", "-o", "name", "-l", "app.kubernetes.io/name=gpugate"
     )

@@ -58,7 +58,7 @@ class Modes:
         self.release.change(verb, f"--set=mode={mode}", *options)
         shown = self.release.cluster.kubectl("get", "-n", "gpugate", "deployment/gpugate", "-o", "json")
         (container,) = json.loads(shown.stdout)["spec"]["template"]["spec"]["containers"]
-        added = [each for each in container["args"] if each.startswith("--enforcement-action")]
+        added = [argument for argument in container["args"] if argument.startswith("--enforcement-action")]
         for server in self.servers:
             server.stop()
         self.servers.append(self.installation.serve(self.log, *added))
@@ -90,7 +90,9 @@ def _audited(cluster: ControlPlane) -> list[str]:
     """Return the names of the pods in a cluster that `gpugate audit` would deny."""
     command = [sys.executable, "-m", "webhook", "audit", "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, timeout=120, check=False)
-    return sorted(each["name"] for each in json.loads(done.stdout)["workloads"] if not each["allowed"])
+    return sorted(
+        workload["name"] for workload in json.loads(done.stdout)["workloads"] if not workload["allowed"]
+    )
 
 
 def _administrate(cluster: ControlPlane, whom: str) -> None:
@@ -150,7 +152,7 @@ def test_the_audit_event_of_a_pod_has_what_observe_withholds(modes: Modes) -> No
     user = str(cluster.service_account(TEAM, "audited"))
     cluster.kubectl("create", "--kubeconfig", user, "-n", TEAM, "-f", "-", input=pod("audited", BAD))
     events = [json.loads(line) for line in cluster.audit.read_text("utf-8").splitlines()]
-    own = [each for each in events if each["user"]["username"].endswith(f":{TEAM}:audited")]
+    own = [event for event in events if event["user"]["username"].endswith(f":{TEAM}:audited")]
     (event,) = [each for each in own if each["verb"] == "create"]
     found = event["annotations"]
 
@@ -223,7 +225,7 @@ def test_the_notes_name_the_mode_and_the_command_for_the_next(
 
     assert f"is installed, in mode {mode}.\n" in notes
     assert sentence in notes
-    assert following == [each.split()[0] for each in notes.split("--set mode=")[1:]]
+    assert following == [part.split()[0] for part in notes.split("--set mode=")[1:]]
 
 
 def test_after_uninstallation_pods_are_created_unchanged(modes: Modes) -> None:

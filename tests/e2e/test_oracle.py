@@ -73,8 +73,8 @@ _container = st.dictionaries(st.sampled_from(["a.com/x", "b.com/y", "a.kubernete
 # Selectors that are true or false, fail, or are no texts of true or false in the end.
 _atoms = st.sampled_from(
     [
-        f"{OWN}.{each}"
-        for each in ("yes", "no", "one", "absent", "text == 'x'", "absent > 1", "text.contains('T')")
+        f"{OWN}.{text}"
+        for text in ("yes", "no", "one", "absent", "text == 'x'", "absent > 1", "text.contains('T')")
     ]
     + [
         "true",
@@ -188,12 +188,12 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied(
     oracle: Oracle, limits: dict[str, str], requests: dict[str, str]
 ) -> None:
     """And nothing else: its rules for other resources are left to it."""
-    found = decision(policy(), pod(container(limits, requests)))
+    answer = decision(policy(), pod(container(limits, requests)))
     extended = [{key: each[key] for key in each if "kubernetes.io" not in key} for each in (limits, requests)]
     faults = oracle(resources={"limits": extended[0], "requests": extended[1]})
 
-    assert bool(faults) == (not found.allowed)
-    assert {each.rule for each in found.violations} <= {API_SERVER_RULE}
+    assert bool(faults) == (not answer.allowed)
+    assert {violation.rule for violation in answer.violations} <= {API_SERVER_RULE}
 
 
 def _selected(oracle: Oracle, expression: str) -> Match | None:

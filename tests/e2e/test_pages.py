@@ -103,7 +103,7 @@ def _has_the_operator(installed: Installed) -> None:
     anything = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
     version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": anything}}
     objects = render(MANIFESTS / "monitoring")
-    for kind in {each["kind"] for each in objects if each["apiVersion"] == f"{_MONITORING}/v1"}:
+    for kind in {document["kind"] for document in objects if document["apiVersion"] == f"{_MONITORING}/v1"}:
         names = {"kind": kind, "plural": f"{kind}s".lower(), "singular": kind.lower()}
         name = f"{names['plural']}.{_MONITORING}"
         definition = {

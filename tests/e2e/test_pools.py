@@ -97,7 +97,7 @@ class Cluster:
 
     def have(self, *objects: Object | str) -> None:
         """Create objects; texts are JSON."""
-        documents = [each if isinstance(each, str) else json.dumps(each) for each in objects]
+        documents = [document if isinstance(document, str) else json.dumps(document) for document in objects]
         self.kubectl("create", "-f", "-", input="\n".join(documents))
 
     def tried(self, document: Object) -> tuple[list[dict[str, str]] | None, str]:
@@ -137,9 +137,9 @@ class Cluster:
         """Return how often gpugate asked for NodePools in vain, by the audit log of the API server."""
         events = map(json.loads, self.installed.cluster.audit.read_text("utf-8").splitlines())
         return sum(
-            (each["verb"], each.get("objectRef", {}).get("resource"), each["responseStatus"]["code"])
+            (event["verb"], event.get("objectRef", {}).get("resource"), event["responseStatus"]["code"])
             == ("list", "nodepools", 404)
-            for each in events
+            for event in events
         )
 
     def empty(self) -> None:
@@ -158,7 +158,8 @@ def terms(document: Object) -> list[dict[str, str]]:
     found = []
     for term in affinity.get("nodeSelectorTerms", []):
         written = [
-            (each["key"], each["operator"], each.get("values", [])) for each in term["matchExpressions"]
+            (expression["key"], expression["operator"], expression.get("values", []))
+            for expression in term["matchExpressions"]
         ]
         found.append(
             {key: " ".join(values if how == "In" else [how, *values]) for key, how, values in written}

@@ -78,8 +78,8 @@ def previewed(
     options = ("--kubeconfig", str(cluster.kubeconfig), "-n", namespace, "-o", "json")
     result = gpugate("preview", "-f", path, *options)
     assert 0 == result.exit_code, result.stderr
-    (found,) = json.loads(result.stdout)["objects"]
-    quotas: list[dict[str, Any]] = found["quotas"]
+    (manifest,) = json.loads(result.stdout)["objects"]
+    quotas: list[dict[str, Any]] = manifest["quotas"]
     return quotas
 
 

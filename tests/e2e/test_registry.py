@@ -63,7 +63,10 @@ def inspect(registry: Registry, *arguments: str, private: bool = True) -> tuple[
 
 def facts(found: Any) -> list[tuple[str, str | None, dict[str, str]]]:
     """Return platform, CUDA version and requirements of each platform of the first image."""
-    return [(each["platform"], each.get("cuda"), each["require"]) for each in found["images"][0]["platforms"]]
+    return [
+        (platform["platform"], platform.get("cuda"), platform["require"])
+        for platform in found["images"][0]["platforms"]
+    ]
 
 
 def test_an_image_with_variables_of_nvidia_cuda_is_read(registry: Registry) -> None:
@@ -94,9 +97,9 @@ def test_a_multi_platform_image_is_read_for_each_platform(registry: Registry, do
     status, found, errors = inspect(registry, name)
 
     assert (0, "") == (status, errors)
-    assert [("linux/amd64", "12.4"), ("linux/arm64", "12.2")] == [each[:2] for each in facts(found)]
+    assert [("linux/amd64", "12.4"), ("linux/arm64", "12.2")] == [fact[:2] for fact in facts(found)]
     assert [("linux/arm64", "12.2")] == [
-        each[:2] for each in facts(inspect(registry, name, "--platform", "linux/arm64")[1])
+        fact[:2] for fact in facts(inspect(registry, name, "--platform", "linux/arm64")[1])
     ]
 
 
@@ -114,10 +117,10 @@ def test_a_private_image_needs_credentials(registry: Registry) -> None:
     name = registry.push("team/private:1", manifest(of), of)
     status, found, errors = inspect(registry, name, private=False)
 
-    assert (1, ["unauthorized"]) == (status, [each["reason"] for each in found["errors"]])
+    assert (1, ["unauthorized"]) == (status, [error["reason"] for error in found["errors"]])
     assert f"error: {name}: 127.0.0.1: credentials are required\n" == errors
     status, found, _ = inspect(registry, f"{registry.host}/team/none:1")
-    assert (1, ["not-found"]) == (status, [each["reason"] for each in found["errors"]])
+    assert (1, ["not-found"]) == (status, [error["reason"] for error in found["errors"]])
 
 
 def test_all_images_of_manifests_are_read_with_partial_errors(registry: Registry, tmp_path: Path) -> None:
@@ -132,8 +135,8 @@ def test_all_images_of_manifests_are_read_with_partial_errors(registry: Registry
     status, found, _ = inspect(registry, "-f", str(tmp_path / "deployment.yaml"), "--allow-private")
 
     assert 1 == status
-    assert [name] == [each["image"] for each in found["images"]]
-    assert ["not-found"] == [each["reason"] for each in found["errors"]]
+    assert [name] == [image["image"] for image in found["images"]]
+    assert ["not-found"] == [error["reason"] for error in found["errors"]]
 
 
 def test_an_artifact_that_is_not_an_image_is_invalid(registry: Registry) -> None:
@@ -141,7 +144,7 @@ def test_an_artifact_that_is_not_an_image_is_invalid(registry: Registry) -> None
     chart = document({"name": "chart"}, "application/vnd.cncf.helm.config.v1+json")
     name = registry.push("team/chart:1", manifest(chart), chart)
 
-    assert ["invalid"] == [each["reason"] for each in inspect(registry, name)[1]["errors"]]
+    assert ["invalid"] == [error["reason"] for error in inspect(registry, name)[1]["errors"]]
 
 
 @pytest.fixture
@@ -172,8 +175,8 @@ def test_an_archive_that_podman_saved_is_read(short_path: Path) -> None:
             text=True,
             check=True,
         )
-        found = json.loads(done.stdout)
-        assert [("12.4", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"})] == [each[1:] for each in facts(found)]
+        parsed = json.loads(done.stdout)
+        assert [("12.4", {"NVIDIA_REQUIRE_CUDA": "cuda>=12.4"})] == [fact[1:] for fact in facts(parsed)]
 
 
 def test_a_registry_with_tokens_gives_public_images_to_all_and_private_ones_to_users(tmp_path: Path) -> None:
@@ -197,9 +200,9 @@ def test_a_registry_with_tokens_gives_public_images_to_all_and_private_ones_to_u
             anonymous = inspect(registry, public, private, "--allow-private", private=False)
             known = inspect(registry, public, private, "--allow-private")
 
-    assert (1, [public]) == (anonymous[0], [each["image"] for each in anonymous[1]["images"]])
-    assert ["unauthorized"] == [each["reason"] for each in anonymous[1]["errors"]]
-    assert (0, [public, private]) == (known[0], [each["image"] for each in known[1]["images"]])
+    assert (1, [public]) == (anonymous[0], [image["image"] for image in anonymous[1]["images"]])
+    assert ["unauthorized"] == [error["reason"] for error in anonymous[1]["errors"]]
+    assert (0, [public, private]) == (known[0], [image["image"] for image in known[1]["images"]])
 
 
 def test_a_registry_that_is_down_is_unavailable(tmp_path: Path, registry: Registry) -> None:
@@ -208,5 +211,5 @@ def test_a_registry_that_is_down_is_unavailable(tmp_path: Path, registry: Regist
         other.stop()
         status, found, errors = inspect(registry, f"{other.host}/team/app:1")
 
-    assert (1, ["unavailable"]) == (status, [each["reason"] for each in found["errors"]])
+    assert (1, ["unavailable"]) == (status, [error["reason"] for error in found["errors"]])
     assert 1 == len(errors.splitlines())

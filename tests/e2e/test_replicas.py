@@ -63,7 +63,11 @@ class Trust:
 
     def ca_bundles(self) -> set[tuple[bytes, ...]]:
         """Return what the webhooks of both configurations trust: one element where they agree."""
-        return {held for each in read_configurations(self.api) for held in each.ca_bundles.values()}
+        return {
+            held
+            for read_configuration in read_configurations(self.api)
+            for held in read_configuration.ca_bundles.values()
+        }
 
     def at_rest(self) -> bool:
         """Return whether no new CA is pending, and each webhook trusts the current one."""
@@ -88,7 +92,7 @@ def routed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
     ):
         installation = install(cluster, held.getsockname()[1])
         kinds = ("Service", "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
-        by_service = [each for each in render(MANIFESTS / "base") if each["kind"] in kinds]
+        by_service = [document for document in render(MANIFESTS / "base") if document["kind"] in kinds]
         cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(by_service))
         reached = ("--host=0.0.0.0", "--name=gpugate.gpugate.svc")
         yield replace(installation, options=[*installation.options, *reached])

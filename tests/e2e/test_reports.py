@@ -50,9 +50,9 @@ def account(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPath
 def _write(kubeconfig: Path) -> subprocess.CompletedProcess[str]:
     """Run the command of the CronJob."""
     *_, cronjob = (
-        each
-        for each in yaml.safe_load_all((MANIFESTS / "components/reports/cronjob.yaml").read_text("utf-8"))
-        if each["kind"] == "CronJob"
+        document
+        for document in yaml.safe_load_all((MANIFESTS / "components/reports/cronjob.yaml").read_text("utf-8"))
+        if document["kind"] == "CronJob"
     )
     (container,) = cronjob["spec"]["jobTemplate"]["spec"]["template"]["spec"]["containers"]
     argv = [sys.executable, "-P", "-m", "webhook", *container["args"], f"--kubeconfig={kubeconfig}"]
@@ -61,7 +61,7 @@ def _write(kubeconfig: Path) -> subprocess.CompletedProcess[str]:
 
 def _reports(cluster: ControlPlane) -> dict[str, Any]:
     listed = json.loads(cluster.kubectl("get", "reports.openreports.io", "-A", "-o", "json").stdout)
-    return {each["metadata"]["namespace"]: each for each in listed["items"]}
+    return {item["metadata"]["namespace"]: item for item in listed["items"]}
 
 
 def test_the_account_of_the_cronjob_writes_reports_and_deletes_stale_ones(
@@ -76,7 +76,7 @@ def test_the_account_of_the_cronjob_writes_reports_and_deletes_stale_ones(
     cluster.kubectl("create", "-n", "team-b", "-f", "-", input=json.dumps(foreign))
 
     first = _write(account)
-    found = _reports(cluster)
+    reports = _reports(cluster)
     second = _write(account)
     again = _reports(cluster)
     cluster.kubectl("delete", "pod", "-n", "team-a", "too-many", "--grace-period=0", "--force")
@@ -84,9 +84,9 @@ def test_the_account_of_the_cronjob_writes_reports_and_deletes_stale_ones(
 
     assert [0, 0, 0] == [each.returncode for each in (first, second, third)], first.stderr + third.stderr
     assert "Reports: 1 written, 0 deleted\n" == first.stdout
-    assert 1 == found["team-a"]["summary"]["fail"]
-    assert "too-many" == found["team-a"]["results"][0]["resources"][0]["name"]
-    assert found["team-a"]["metadata"]["resourceVersion"] == again["team-a"]["metadata"]["resourceVersion"]
+    assert 1 == reports["team-a"]["summary"]["fail"]
+    assert "too-many" == reports["team-a"]["results"][0]["resources"][0]["name"]
+    assert reports["team-a"]["metadata"]["resourceVersion"] == again["team-a"]["metadata"]["resourceVersion"]
     assert "Reports: 0 written, 1 deleted\n" == third.stdout
     assert {"team-b"} == set(_reports(cluster))
 

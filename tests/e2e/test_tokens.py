@@ -189,7 +189,7 @@ def test_the_api_servers_own_token_is_rejected_once_it_has_expired_or_was_change
     ]
 
     assert [http.HTTPStatus.OK] + [http.HTTPStatus.UNAUTHORIZED] * 4 == [
-        status(installed, "/mutate", each) for each in tokens
+        status(installed, "/mutate", token) for token in tokens
     ]
 
 
@@ -263,11 +263,11 @@ def test_the_component_sets_the_option(tmp_path: Path) -> None:
     document = {kind: [os.path.relpath(MANIFESTS / path, tmp_path)] for kind, path in parts.items()}
     (tmp_path / "kustomization.yaml").write_text(yaml.safe_dump(document))
     objects = render(tmp_path)
-    (deployment,) = [each for each in objects if each["kind"] == "Deployment"]
+    (deployment,) = [document for document in objects if document["kind"] == "Deployment"]
     services = {
         "https://{name}.{namespace}.svc:443".format(**webhook["clientConfig"]["service"])
-        for each in objects
-        for webhook in each.get("webhooks", ())
+        for document in objects
+        for webhook in document.get("webhooks", ())
     }
 
     assert [f"--token-audience={url}" for url in services] == deployment["spec"]["template"]["spec"][

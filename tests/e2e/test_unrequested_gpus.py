@@ -108,10 +108,10 @@ def cluster(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPath
 def exempt(objects: list[Object]) -> list[str]:
     """Return the names of the namespaces that the bindings exempt."""
     (names,) = {
-        tuple(each["values"])
+        tuple(expression["values"])
         for binding in of_kind(objects, "ValidatingAdmissionPolicyBinding")
-        for each in binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
-        if each["key"] == "kubernetes.io/metadata.name"
+        for expression in binding["spec"]["matchResources"]["namespaceSelector"]["matchExpressions"]
+        if expression["key"] == "kubernetes.io/metadata.name"
     }
     return list(names)
 
@@ -400,7 +400,9 @@ def test_exempt_namespaces_are_not_checked(cluster: ControlPlane, tmp_path: Path
     namespaces = [LABELLED, *exempt(overlay(tmp_path))]
 
     assert {"kube-system", "gpu-operator", "gpugate-agent"} <= set(namespaces)
-    assert "" == answer(cluster, *(pod("any", each, spec(_everything(), paths=PATHS)) for each in namespaces))
+    assert "" == answer(
+        cluster, *(pod("any", namespace, spec(_everything(), paths=PATHS)) for namespace in namespaces)
+    )
 
 
 def test_mirrors_of_static_pods_are_not_checked(cluster: ControlPlane) -> None:
@@ -522,9 +524,9 @@ def test_ephemeral_containers_are_checked(cluster: ControlPlane) -> None:
 def test_the_patches_of_the_page_change_actions_and_resources(cluster: ControlPlane, tmp_path: Path) -> None:
     """Warnings for all; then privileged pods are denied; then another resource is a request."""
     component, *patches = (
-        yaml.safe_load(each.text) for each in fences(text_of(PAGE), PAGE) if each.language == "yaml"
+        yaml.safe_load(fence.text) for fence in fences(text_of(PAGE), PAGE) if fence.language == "yaml"
     )
-    report, enforce, resources = (overlay(tmp_path / str(at), each) for at, each in enumerate(patches))
+    report, enforce, resources = (overlay(tmp_path / str(at), patch) for at, patch in enumerate(patches))
     taken = pod("taken", TEAM, spec(container("all")))
     privileged = pod("privileged", TEAM, spec(container(securityContext={"privileged": True})))
     own = pod("own", TEAM, spec(_everything(resources={"limits": {"example.com/gpu": "1"}})))
@@ -542,7 +544,7 @@ def test_the_patches_of_the_page_change_actions_and_resources(cluster: ControlPl
 
 def test_the_page_shows_a_denial() -> None:
     """As the policy writes it."""
-    (shown,) = (each.text for each in fences(text_of(PAGE), PAGE) if each.language == "text")
+    (shown,) = (fence.text for fence in fences(text_of(PAGE), PAGE) if fence.language == "text")
 
     assert f"{SETS.format('all')}\n" == shown
 

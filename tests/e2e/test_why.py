@@ -90,10 +90,10 @@ def test_a_pod_that_is_not_scheduled_has_the_cause_that_the_scheduler_names(
     unscheduled = "jsonpath={.status.conditions[?(@.type=='PodScheduled')].reason}=Unschedulable"
     cluster.kubectl("wait", "-n", "ml", f"pod/{name}", f"--for={unscheduled}", "--timeout=30s")
     done = _why(cluster, name, "-o", "json")
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
 
-    assert (1, causes) == (done.returncode, [each["name"] for each in found["causes"]]), done.stderr
-    assert "condition PodScheduled" == found["causes"][0]["evidence"][0]["place"]
+    assert (1, causes) == (done.returncode, [cause["name"] for cause in document["causes"]]), done.stderr
+    assert "condition PodScheduled" == document["causes"][0]["evidence"][0]["place"]
 
 
 def test_a_pod_with_scheduling_gates_waits_for_who_set_them(cluster: ControlPlane) -> None:

@@ -130,7 +130,7 @@ class Load(Clients):
         """Take the port of gpugate and the reviews to send; for context, see Client."""
         self._port, self._probes, self._context = port, probes, context
         self.reviews, self.creations = Tally(), Tally()
-        asking = [partial(self._ask, each) for each in range(CONNECTIONS)]
+        asking = [partial(self._ask, number) for number in range(CONNECTIONS)]
         if kubeconfig is not None:
             asking.append(partial(self._create, ClusterApi.of_kubeconfig(str(kubeconfig))))
         super().__init__(*asking)

@@ -196,8 +196,8 @@ class World:
         document = self.api.get(_CONFIGURATION)
         (index,) = (
             index
-            for index, each in enumerate(document["webhooks"])
-            if each["name"] == "validate.rules.gpugate.dev"
+            for index, webhook in enumerate(document["webhooks"])
+            if webhook["name"] == "validate.rules.gpugate.dev"
         )
         path = f"/webhooks/{index}/namespaceSelector"
         nowhere = {"matchLabels": {"kubernetes.io/metadata.name": "nowhere"}}

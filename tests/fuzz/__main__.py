@@ -55,7 +55,7 @@ def main() -> None:
 
 def _seconds(options: list[str]) -> float:
     """Return how long to search; for ever if no option says it."""
-    found = (each.partition("=")[2] for each in options if each.startswith("-max_total_time="))
+    found = (option.partition("=")[2] for option in options if option.startswith("-max_total_time="))
     return next(map(float, found), math.inf)
 
 

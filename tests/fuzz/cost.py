@@ -75,7 +75,9 @@ class _Found(NamedTuple):
     @property
     def over_limit(self) -> bool:
         """Whether it is denied because it is too large."""
-        return self.decision is not None and any(each.rule == RULE for each in self.decision.violations)
+        return self.decision is not None and any(
+            violation.rule == RULE for violation in self.decision.violations
+        )
 
     def __str__(self) -> str:
         parts = ", ".join(f"{name} {value:.3f}" for name, value in self.cost._asdict().items())
@@ -163,8 +165,8 @@ def _climb(chance: random.Random, end: float) -> tuple[Shape, _Found]:
 def _start(chance: random.Random) -> dict[str, int]:
     """Return a random shape, a few large numbers and any of the small ones; or earlier finds as one."""
     if chance.random() < _FROM_FINDS:
-        found = chance.sample(list(kept("cost")), chance.randint(1, 3))
-        return {name: number for each in found for name, number in json.loads(each).items()}
+        chosen = chance.sample(list(kept("cost")), chance.randint(1, 3))
+        return {name: number for each in chosen for name, number in json.loads(each).items()}
     large = [name for name, (_, greatest) in GENES.items() if greatest >= _LARGE]
     small = [name for name in GENES if name not in large]
     shape = {"containers": chance.choice((1, 1, 1, 10, 100, 1000))}

@@ -48,8 +48,8 @@ _VALUES = {
 def seeds() -> Iterator[bytes]:
     """Yield the expressions of the built-in rules."""
     for path in sorted((TESTS.parent / "rules" / "catalog").glob("*/*.yaml")):
-        for found in re.findall(r'expression: "?(.*?)"?$', path.read_text("utf-8"), re.MULTILINE):
-            yield str(found).encode()
+        for text in re.findall(r'expression: "?(.*?)"?$', path.read_text("utf-8"), re.MULTILINE):
+            yield str(text).encode()
     yield b"limits.exists(name, name.startsWith('a')) ? value in [1, 2.5] : pod.labels['a'].matches('b+')"
 
 

@@ -101,7 +101,7 @@ def policy(number: int) -> Policy:
     if number == 1:
         warning = (replace(each, action=Action.WARN) for each in rules.compatibility)
         return compile_policy(
-            RuleSet.of([each for each in rules if each not in rules.compatibility] + [*warning])
+            RuleSet.of([rule for rule in rules if rule not in rules.compatibility] + [*warning])
         )
     if number == 0:
         return compile_policy(rules)

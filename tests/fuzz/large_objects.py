@@ -265,7 +265,7 @@ class _Builder:
         if self.update == 4:
             return templates[::-1]
         # The one that is different comes last in each, as whatever compares them sees it last.
-        return [{**each, "spec": {**each["spec"], "zzz": 1}} for each in templates]
+        return [{**template, "spec": {**template["spec"], "zzz": 1}} for template in templates]
 
     def _take(self, size: int) -> None:
         self._left -= size
@@ -411,7 +411,7 @@ class _Builder:
         names = list(chosen[self.group % len(chosen)])
         more = self.names + bool(self.names and self.vary)
         names += self._list(more, 30, lambda n: _GLOBS[self.glob](f"{n}{at}{self._salt}"))
-        self._take(sum(len(each) + 8 for each in names))
+        self._take(sum(len(name) + 8 for name in names))
         limits = dict.fromkeys(names, _VALUES[self.value])
         found: Json = {"limits": limits} if self.requests < 2 else {"requests": limits}
         if self.requests == 1:

@@ -31,9 +31,9 @@ def check(data: bytes) -> None:
     text = data.decode("utf-8", "replace")
     expected = reference_quantity.quantity(text) if len(text.strip(" ")) <= _LONGEST else None
     try:
-        found = parse_quantity(text)
+        amount = parse_quantity(text)
     except QuantityError:
         assert expected is None, expected
         return
-    assert expected == Fraction(found)
-    assert isinstance(found, int) == (Fraction(found).denominator == 1)
+    assert expected == Fraction(amount)
+    assert isinstance(amount, int) == (Fraction(amount).denominator == 1)

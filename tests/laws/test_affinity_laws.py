@@ -30,7 +30,7 @@ families = st.sampled_from(
 def is_inside(node: reference.Node, cluster: list[reference.Node], interval: VersionRange, keys: Any) -> bool:
     """Return whether the version of a node is inside; if its minor is missing, with any minor."""
     if interval == VersionRange() or not any(
-        each[0] in reference.labels_of(other) for other in cluster for each in keys
+        name[0] in reference.labels_of(other) for other in cluster for name in keys
     ):
         return True
     version = reference.told_version(node, keys)
@@ -99,7 +99,7 @@ def test_conjoined_terms_match_the_nodes_that_both_lists_match(
 @given(st.lists(reference.sound_terms, min_size=1, max_size=4), reference.term_lists)
 def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]], added: list[Any]) -> None:
     """None is lost, and their expressions and fields come before those that are added."""
-    numbered = [{**each, "number": number} for number, each in enumerate(user_terms)]
+    numbered = [{**user_term, "number": number} for number, user_term in enumerate(user_terms)]
     joined = conjoin(numbered, [*added, _EXTRA])
 
     assert list(dict.fromkeys(each["number"] for each in joined)) == list(range(len(user_terms)))
@@ -132,7 +132,7 @@ def test_terms_of_labels_admit_the_nodes_that_fit_and_no_other_that_labels_disti
     """Also where one label is a number with a lower bound; the number of terms is bounded."""
     nodes = [{"metadata": {"name": f"n{at}", "labels": labels}} for at, (labels, _) in enumerate(kinds)]
     fit, unfit = (
-        sum(1 << at for at, (_, fits) in enumerate(kinds) if fits is each) for each in (True, False)
+        sum(1 << at for at, (_, fits) in enumerate(kinds) if fits is number) for number in (True, False)
     )
     inventory = inventory_of(nodes)
     terms = distinguishing(Split(inventory, fit, unfit), [["b", "a"], ["c"], ["d"]], (), {rising: 1})

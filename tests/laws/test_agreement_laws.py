@@ -57,7 +57,7 @@ def session_of(cluster: Cluster, rule: int) -> Session:
 def audited(session: Session, document: dict[str, Any]) -> list[RenderedFinding]:
     """Return the findings of `audit` on a pod that a cluster has."""
     workloads = workloads_in([WorkloadObject("", "Pod", document)])
-    return [finding for each in evaluate(session, workloads) for finding, _ in each.findings()]
+    return [finding for workload in evaluate(session, workloads) for finding, _ in workload.findings()]
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -88,8 +88,8 @@ STATEMENTS = (
 
 def certainties(decision: Decision) -> set[Certainty]:
     """Return how sure preview, and admission, are of each thing that they say of nodes."""
-    violations = {each.certainty for each in decision.violations}
-    return violations | {each.certainty for each in decision.notices}
+    violations = {violation.certainty for violation in decision.violations}
+    return violations | {notice.certainty for notice in decision.notices}
 
 
 def said_by_rules(found: list[Cause]) -> set[Certainty]:
@@ -118,7 +118,7 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     explained = causes(decision, statements, Unscheduled(session.inventory, spec))
     facts = Certainty.CERTAIN in certainties(decision)
 
-    assert facts is any(each.basis.value == "fact" for each in decision.violations)
+    assert facts is any(violation.basis.value == "fact" for violation in decision.violations)
     assert facts is (Certainty.CERTAIN in {each.certainty for each in audited(session, pod)})
     assert facts is (Certainty.CERTAIN in said_by_rules(explained))
     assert not (facts and not decision.allowed and whatif.certainty is not Certainty.CERTAIN)
@@ -142,12 +142,12 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     found = [
         violation["certainty"]
         for container in shown["explanation"]
-        for each in container["rules"]
-        for violation in each["violations"]
+        for rule in container["rules"]
+        for violation in rule["violations"]
     ]
 
     assert decision.allowed is shown["allowed"]
-    assert {each.certainty for each in decision.violations} == {*found}
+    assert {violation.certainty for violation in decision.violations} == {*found}
 
 
 # Drivers after an upgrade, with their CUDA versions: the last one ignores Volta and older GPUs.
@@ -160,7 +160,7 @@ problems_of_labels = st.dictionaries(
 
 def certain_of(problems: tuple[Diagnosis, ...]) -> list[str]:
     """Return the names of the CUDA errors of which `node check` is certain."""
-    return [each.cuda_name for each in problems if each.certainty is Certainty.CERTAIN]
+    return [problem.cuda_name for problem in problems if problem.certainty is Certainty.CERTAIN]
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -194,6 +194,6 @@ def test_a_node_check_says_that_a_driver_ignores_its_gpu_where_admission_is_cert
 
     assert first.certainty is Certainty.CERTAIN
     assert ignored is any(
-        each.certainty is Certainty.CERTAIN and "does not support the" in each.message.en
-        for each in decision.violations
+        violation.certainty is Certainty.CERTAIN and "does not support the" in violation.message.en
+        for violation in decision.violations
     )

@@ -249,7 +249,7 @@ def _with_empty_caches(texts: Iterable[str], values: dict[str, Any]) -> str:
 
 
 def _cluster(numbers: Iterable[int]) -> Inventory:
-    return inventory_of([NODES[each] for each in numbers])
+    return inventory_of([NODES[number] for number in numbers])
 
 
 @pytest.mark.parametrize("field", FIELDS)

@@ -59,8 +59,8 @@ requirements = st.tuples(st.one_of(st.none(), runtimes, runtimes), st.one_of(st.
 def named(labels: list[dict[str, str]]) -> list[reference.Node]:
     """Return GPU nodes of these labels, each with a name of its own."""
     return [
-        {"metadata": {"name": f"node-{at}", "labels": each}, "status": {"allocatable": {GPU: "8"}}}
-        for at, each in enumerate(labels)
+        {"metadata": {"name": f"node-{at}", "labels": label}, "status": {"allocatable": {GPU: "8"}}}
+        for at, label in enumerate(labels)
     ]
 
 
@@ -484,7 +484,7 @@ kinds_of_machines = st.lists(
 @settings(max_examples=4 * EXAMPLES)
 @given(
     kinds_of_machines,
-    st.sampled_from([each for each in IMAGES if ":13.2" not in each and ":13.4" not in each]),
+    st.sampled_from([image for image in IMAGES if ":13.2" not in image and ":13.4" not in image]),
 )
 def test_a_pod_that_waits_may_use_each_node_that_gets_a_new_driver_and_fits_then(
     kinds: list[tuple[str, str]], image: str

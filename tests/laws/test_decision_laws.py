@@ -100,8 +100,10 @@ def injection_rules(draw: st.DrawFn) -> str:
         "volumeMounts": st.just([{"name": "v", "mountPath": "/v"}]),
         "tolerations": st.just([{"key": "gpu", "operator": "Exists"}]),
         **{
-            each.name: st.sampled_from(["r", "s"]) if each.kind is str else st.just(each.kind(1))
-            for each in POD_FIELDS
+            pod_field.name: st.sampled_from(["r", "s"])
+            if pod_field.kind is str
+            else st.just(pod_field.kind(1))
+            for pod_field in POD_FIELDS
         },
         "securityContext": st.just({"capabilities": {"add": ["IPC_LOCK"]}}),
         "labels": st.dictionaries(label, value, min_size=1, max_size=2),
@@ -283,7 +285,7 @@ def _pod_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
         old, new = (document["metadata"].pop(kind, {}) for document in (before, after))
         yield from (f"{kind[:-1]} {key}" for key in new if new[key] != old.get(key))
     old, new = before["spec"], after["spec"]
-    for name in (each.name for each in POD_FIELDS):
+    for name in (pod_field.name for pod_field in POD_FIELDS):
         existing, value = old.pop(name, None), new.pop(name, None)
         yield from [f"{name} {value}"] * (existing != value)
     for field, word, key in (("volumes", "volume", "name"), ("tolerations", "toleration", "key")):
@@ -298,10 +300,10 @@ def _pod_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str]
 @given(policies(), pods())
 def test_a_patch_changes_only_what_the_audit_lists(texts: tuple[str, ...], document: dict[str, Any]) -> None:
     """It removes nothing."""
-    found = decision(policy(*texts), document)
-    before, after = deepcopy(document), deepcopy(patched(document, found))
-    listed = set(found.audit.get("defaulted", "").split("; "))
-    for rule in re.findall(r"\(([^)]*)\)", found.audit.get("injected", "")):
+    answer = decision(policy(*texts), document)
+    before, after = deepcopy(document), deepcopy(patched(document, answer))
+    listed = set(answer.audit.get("defaulted", "").split("; "))
+    for rule in re.findall(r"\(([^)]*)\)", answer.audit.get("injected", "")):
         listed |= set(rule.split(", "))
     changed = set(_pod_changes(before, after)) - {f"annotation {INJECTED_ANNOTATION}"}
 
@@ -485,11 +487,11 @@ def _slowly(number: str, suffix: str) -> Fraction:
 @example("0.0000000001", "Ei")
 def test_a_quantity_equals_its_exact_fraction(number: str, suffix: str) -> None:
     """No float is involved."""
-    found = parse_quantity(number + suffix)
+    amount = parse_quantity(number + suffix)
 
-    assert (_slowly(number, suffix), isinstance(found, int)) == (
-        Fraction(found),
-        Fraction(found).denominator == 1,
+    assert (_slowly(number, suffix), isinstance(amount, int)) == (
+        Fraction(amount),
+        Fraction(amount).denominator == 1,
     )
 
 
@@ -626,7 +628,10 @@ def test_operations_only_add_and_replace(data: st.DataObject) -> None:
 
 
 def _uncapped(decision: Decision) -> list[tuple[str, Any, str]]:
-    return [(each.rule, each.rule_action or each.action, each.path) for each in decision.violations]
+    return [
+        (violation.rule, violation.rule_action or violation.action, violation.path)
+        for violation in decision.violations
+    ]
 
 
 @given(policies(), pods(), st.booleans())

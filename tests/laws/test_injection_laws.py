@@ -36,7 +36,7 @@ def _main(document: Any) -> Any:
 
 
 def _named(entries: list[Any], key: str, name: str) -> list[Any]:
-    return [each for each in entries if each[key] == name]
+    return [entry for entry in entries if entry[key] == name]
 
 
 def _term(key: str) -> dict[str, Any]:
@@ -140,7 +140,7 @@ def _rule(names: list[str], **rule: Any) -> str:
 def _pod(names: list[str]) -> Any:
     """Return a pod in which the user has set these places."""
     samples = [ALL[name] for name in names]
-    written = _merged([each.user for each in samples])
+    written = _merged([sample.user for sample in samples])
     main = container({DEVICE: "1"}, **written.get("main", {}))
     return deepcopy(pod(main, metadata=written.get("metadata"), **written.get("spec", {})))
 

@@ -133,7 +133,10 @@ def node(labels: dict[str, str], state: dict[str, Any], taints: list[Any]) -> No
 
 def named(nodes: list[Node]) -> list[Node]:
     """Return nodes, each with a name of its own."""
-    return [each | {"metadata": each["metadata"] | {"name": f"n{at}"}} for at, each in enumerate(nodes)]
+    return [
+        node_object | {"metadata": node_object["metadata"] | {"name": f"n{at}"}}
+        for at, node_object in enumerate(nodes)
+    ]
 
 
 def node_lists(labels: st.SearchStrategy[dict[str, str]]) -> st.SearchStrategy[list[Node]]:
@@ -163,13 +166,13 @@ def pool_of(gpu: dict[str, str], labels: dict[str, str], further: dict[str, Any]
 def named_pools(pools: list[NodePool]) -> list[NodePool]:
     """Return pools, each with a name and with that as its label, unless it has no labels."""
     return [
-        each._replace(
+        pool._replace(
             name=f"p{at}",
-            labels=tuple(sorted({**dict(each.labels), KARPENTER_LABEL: f"p{at}"}.items()))
-            if each.labels
+            labels=tuple(sorted({**dict(pool.labels), KARPENTER_LABEL: f"p{at}"}.items()))
+            if pool.labels
             else (),
         )
-        for at, each in enumerate(pools)
+        for at, pool in enumerate(pools)
     ]
 
 
@@ -299,7 +302,8 @@ def needs_of(rule: int, document: Any) -> Needs:
     read = Pod(document, document)
     annotations = document["metadata"]["annotations"]
     return [
-        (found.sharing, judge.requirements_of(container_facts(each, annotations))) for each in read.containers
+        (found.sharing, judge.requirements_of(container_facts(container_document, annotations)))
+        for container_document in read.containers
     ]
 
 
@@ -316,7 +320,11 @@ def required_terms(document: Any) -> list[Any] | None:
 
 def reachable(nodes: list[Node], document: Any) -> frozenset[str]:
     """Return the names of the nodes that a pod's own selectors match."""
-    return frozenset(reference.name_of(each) for each in nodes if selector.may_go(each, document["spec"]))
+    return frozenset(
+        reference.name_of(node_object)
+        for node_object in nodes
+        if selector.may_go(node_object, document["spec"])
+    )
 
 
 def labelled(node: Node, labels: dict[str, str]) -> Node:
@@ -354,8 +362,8 @@ def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule:
 @given(clusters, pods, rules)
 def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: Any, rule: int) -> None:
     """Or while nodes may come of which nothing is known, unless the pod is bound to its node."""
-    found = reference.entries(cluster, document["spec"], needs_of(rule, document))
-    levels = [each for group in (found.ready, found.away, found.pools) for _, each in group]
+    entries = reference.entries(cluster, document["spec"], needs_of(rule, document))
+    levels = [each for group in (entries.ready, entries.away, entries.pools) for _, each in group]
 
     if reference.excess(cluster, document["spec"]):
         return
@@ -406,13 +414,13 @@ def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, documen
     result = patched(document, decided(rule, cluster, document))
     preferred = result["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
     soft = [each["preference"]["matchExpressions"] for each in preferred]
-    assert not any(each["operator"] == "NotIn" for term in soft for each in term)
+    assert not any(expression["operator"] == "NotIn" for term in soft for expression in term)
     for term in added(document, result):
-        assert [] == [each for each in term if each["operator"] == "NotIn"]
-        keys = {each["key"] for each in term}
+        assert [] == [expression for expression in term if expression["operator"] == "NotIn"]
+        keys = {expression["key"] for expression in term}
         assert "kubernetes.io/hostname" not in keys
         assert {KARPENTER_LABEL} >= {key for key in keys if key.startswith("karpenter.sh/")}
-        absent = {each["key"] for each in term if each["operator"] == "DoesNotExist"}
+        absent = {expression["key"] for expression in term if expression["operator"] == "DoesNotExist"}
         if cluster.autoscaled:
             assert keys - absent or not (absent - {MODE}), term
 

@@ -88,7 +88,7 @@ def test_a_snapshot_has_no_name_of_a_node_and_no_uuid(nodes: list[Node]) -> None
     """Neither in names nor in labels; equal values become equal ones."""
     copied = snapshot(nodes)
     text = json.dumps(copied.items)
-    machines = {each["metadata"]["labels"][MACHINE] for each in copied.items}
+    machines = {item["metadata"]["labels"][MACHINE] for item in copied.items}
 
     assert ([], -1) == (NAME.findall(text), text.find(UUID))
     assert ({"value-1"} if nodes else set()) == machines

@@ -90,4 +90,4 @@ def test_responses_do_not_depend_on_when_requests_are_answered(
         machine.answer()
 
     assert _DATE.sub(b"", bytes(reference.wire.sent)) == _DATE.sub(b"", bytes(machine.wire.sent))
-    assert [each.path for each in reference.requests] == [each.path for each in machine.requests]
+    assert [request.path for request in reference.requests] == [request.path for request in machine.requests]

@@ -66,7 +66,7 @@ class Repository:
 
     def run(self, base: str, **inputs: str) -> Job:
         """Run the action's own step; base: the commit before the change. Inputs have _ for -."""
-        (step,) = (each for each in ACTION["runs"]["steps"] if each.get("id") == "check")
+        (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "check")
         given = {name: each.get("default", "") for name, each in ACTION["inputs"].items()}
         given |= {name.replace("_", "-"): value for name, value in inputs.items()}
         environment = dict(os.environ) | {
@@ -75,8 +75,8 @@ class Repository:
             **{name: str(self.runner / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")},
         }
         for name, value in step["env"].items():
-            found = re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value)
-            environment[name] = given[found[1]] if found else base
+            match = re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value)
+            environment[name] = given[match[1]] if match else base
         for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
             (self.runner / name).unlink(missing_ok=True)
         (self.runner / "script").write_text(step["run"], "utf-8")
@@ -191,7 +191,7 @@ def test_packages_are_installed_by_hash() -> None:
     installs = [line.split()[1:] for line in script.splitlines() if line.split()[:1] == ["install"]]
 
     assert 3 == len(installs)
-    assert all("--require-hashes" in each or "--no-deps" in each for each in installs)
+    assert all("--require-hashes" in install or "--no-deps" in install for install in installs)
 
 
 def test_nothing_fails_the_job_if_asked(repository: Repository) -> None:

@@ -38,6 +38,6 @@ def test_every_built_in_rule_has_an_example() -> None:
     without = []
     for group in groups():
         sections = pages[f"{group.name}.md"].split("\n## ")[1:]
-        without += [each.partition("\n")[0] for each in sections if "```yaml" not in each]
+        without += [section.partition("\n")[0] for section in sections if "```yaml" not in section]
 
     assert [] == without

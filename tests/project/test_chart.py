@@ -33,7 +33,7 @@ def test_the_readme_lists_the_values_with_their_comments(request: pytest.Fixture
 
 def test_each_value_has_a_comment() -> None:
     """Or its parts have."""
-    assert [] == [each.path for each in values() if not each.description]
+    assert [] == [value.path for value in values() if not value.description]
 
 
 def test_the_schema_admits_the_defaults_and_is_one() -> None:

@@ -39,4 +39,4 @@ def test_every_bad_pod_is_denied_or_warned_of() -> None:
     answers = re.split(r"^[✓✎✗] ", result.output, flags=re.MULTILINE)[1:]
 
     assert 13 == len(answers)
-    assert [] == [each for each in answers if "\n    deny " not in each and "\n    warn " not in each]
+    assert [] == [answer for answer in answers if "\n    deny " not in answer and "\n    warn " not in answer]

@@ -51,7 +51,7 @@ def distributions(extra: str) -> set[str]:
     found: set[str] = set() if extra else {"gpugate"}
     for requirement in map(Requirement, [*PROJECT["project"]["dependencies"], *listed]):
         if requirement.name == "gpugate":
-            found |= {name for each in requirement.extras for name in distributions(each)}
+            found |= {name for extra in requirement.extras for name in distributions(extra)}
         else:
             found |= installed_by(requirement.name)
     return found
@@ -91,9 +91,9 @@ def run(extra: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 )
 def test_commands_that_read_files_need_no_extra(arguments: list[str]) -> None:
     """What a job of a CI installs is small: docs/dependencies.md has the figures."""
-    found = run("", *arguments)
+    completed = run("", *arguments)
 
-    assert 0 == found.returncode, found.stderr
+    assert 0 == completed.returncode, completed.stderr
 
 
 @pytest.mark.parametrize(
@@ -109,11 +109,11 @@ def test_commands_that_read_files_need_no_extra(arguments: list[str]) -> None:
 )
 def test_a_command_names_the_extra_that_it_needs(arguments: list[str], extra: str) -> None:
     """On one line, instead of a traceback."""
-    found = run("", *arguments)
+    completed = run("", *arguments)
 
-    assert 2 == found.returncode
-    assert found.stderr.endswith(f"; run: pip install 'gpugate[{extra}]'\n")
-    assert 1 == found.stderr.count("\n")
+    assert 2 == completed.returncode
+    assert completed.stderr.endswith(f"; run: pip install 'gpugate[{extra}]'\n")
+    assert 1 == completed.stderr.count("\n")
 
 
 @pytest.mark.parametrize(
@@ -128,8 +128,8 @@ def test_a_command_names_the_extra_that_it_needs(arguments: list[str], extra: st
 )
 def test_an_extra_has_all_that_its_commands_need(extra: str, arguments: list[str]) -> None:
     """They fail by what is absent in a test: a cluster, a registry, an address, a GPU."""
-    found = run(extra, *arguments)
+    completed = run(extra, *arguments)
 
-    assert found.returncode
-    assert "not installed" not in found.stderr
-    assert "Traceback" not in found.stderr
+    assert completed.returncode
+    assert "not installed" not in completed.stderr
+    assert "Traceback" not in completed.stderr

@@ -51,7 +51,7 @@ def _options() -> dict[str, Any]:
 def test_the_arguments_are_options_of_serve() -> None:
     """And the port that it listens on by default is the container's."""
     assert "gpugate-certs" == _options()["certs_secret"]
-    assert [_options()["port"]] == [each["containerPort"] for each in CONTAINER["ports"]]
+    assert [_options()["port"]] == [port["containerPort"] for port in CONTAINER["ports"]]
     assert ServerConfig().port == _options()["port"]
 
 
@@ -81,7 +81,7 @@ def test_no_file_lies_beside_a_kustomization_unused() -> None:
     """Kustomize says nothing of a file that nobody names."""
     for path in MANIFESTS.rglob("kustomization.yaml"):
         text = path.read_text("utf-8")
-        others = {each.name for each in path.parent.iterdir() if each.is_file()} - {path.name}
+        others = {file.name for file in path.parent.iterdir() if file.is_file()} - {path.name}
 
         assert set() == {name for name in others if name not in text}
 
@@ -106,7 +106,8 @@ def test_the_image_resolver_reaches_no_more_ports_and_writes_only_the_config_map
         rule["resourceNames"] for role in roles for rule in role.get("rules", ()) if "resourceNames" in rule
     ]
     state = [
-        each["metadata"]["name"] for each in yaml.safe_load_all((folder / "state.yaml").read_text("utf-8"))
+        document["metadata"]["name"]
+        for document in yaml.safe_load_all((folder / "state.yaml").read_text("utf-8"))
     ]
     pod = deployment["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -115,7 +116,7 @@ def test_the_image_resolver_reaches_no_more_ports_and_writes_only_the_config_map
 
     assert gate["egress"] == policy["spec"]["egress"]
     assert list(NAMES) == names == state
-    assert ("images", [options["port"]]) == (name, [each["containerPort"] for each in container["ports"]])
+    assert ("images", [options["port"]]) == (name, [port["containerPort"] for port in container["ports"]])
     assert (1, "Recreate") == (deployment["spec"]["replicas"], deployment["spec"]["strategy"]["type"])
     assert POD["securityContext"].items() <= pod["securityContext"].items()
     assert CONTAINER["securityContext"] == container["securityContext"]
@@ -227,7 +228,7 @@ def test_an_alert_says_how_bad_it_is_and_where_to_read_on() -> None:
     """At a heading that there is, as GitHub makes anchors of them."""
     page = (ROOT / "docs/emergency.md").read_text("utf-8")
     headings = re.findall(r"^#+ (.*)$", page, re.MULTILINE)
-    anchors = {re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings}
+    anchors = {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
     assert {"critical", "warning"} == {alert["labels"]["severity"] for alert in _alerts()}
     for alert in _alerts():
@@ -334,7 +335,7 @@ def test_an_overlay_sets_the_action_of_every_built_in_rule(tmp_path: Path) -> No
         ],
     )
     rules = loaded.rules
-    validations = [each.action for rule in rules.resources for each in rule.validations]
+    validations = [validation.action for rule in rules.resources for validation in rule.validations]
     base = load_rules(
         (str(path), path.read_text("utf-8")) for path in sorted((ROOT / "rules/catalog").rglob("*.yaml"))
     )
@@ -352,7 +353,7 @@ def test_an_overlay_sets_the_action_of_every_built_in_rule(tmp_path: Path) -> No
 def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> None:
     """As the install page describes, without restating the rule."""
     page = (ROOT / "docs/install.md").read_text("utf-8")
-    patch = next(each for each in page.split("```yaml\n")[1:] if "/data/minorVersionCompatibility" in each)
+    patch = next(part for part in page.split("```yaml\n")[1:] if "/data/minorVersionCompatibility" in part)
     loaded = _patched(tmp_path, yaml.safe_load(patch.partition("```")[0])["patches"])
     (changed,) = [
         rule for rule in loaded.rules.compatibility if rule.sharing.minor_versions is Level.COMPATIBLE
@@ -407,7 +408,7 @@ def test_the_reports_may_list_each_kind_of_workload_and_write_only_reports() -> 
     options = audit.make_context(name, arguments).params
 
     assert kinds <= listed
-    assert {("openreports.io", "reports")} == {each[:2] for each in rights if each[2] != "list"}
+    assert {("openreports.io", "reports")} == {right[:2] for right in rights if right[2] != "list"}
     assert gate["egress"] == policy["spec"]["egress"]
     assert ("audit", "openreports", True) == (name, options["output"], options["write"])
     assert pod["securityContext"] | {"fsGroup": 65534} == POD["securityContext"] | {"fsGroup": 65534}

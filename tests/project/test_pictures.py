@@ -34,7 +34,7 @@ def test_no_picture_loads_anything(made: dict[str, str]) -> None:
     for name, text in made.items():
         assert "://" not in text.replace('xmlns="http://www.w3.org/2000/svg"', ""), name
         assert {"a", "script", "image", "use"}.isdisjoint(
-            each.tag.partition("}")[2] for each in ET.fromstring(text).iter()
+            element.tag.partition("}")[2] for element in ET.fromstring(text).iter()
         ), name
 
 

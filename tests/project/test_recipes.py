@@ -46,7 +46,7 @@ def copy(tmp_path: Path) -> Path:
 
 def perform(recipe: str, copy: Path) -> int:
     """Make the edits of a recipe in a copy; return how many there are."""
-    edits = [found for found in _EDIT.finditer(PAGE) if found["recipe"] == recipe]
+    edits = [match for match in _EDIT.finditer(PAGE) if match["recipe"] == recipe]
     for edit in edits:
         path, code, text = copy / edit["file"], edit["code"], edit["text"]
         if edit["what"] == "new file":
@@ -185,7 +185,7 @@ def test_what_the_recipes_make_is_green_in_make_check(copy: Path) -> None:
 
 def test_every_recipe_of_the_page_is_performed_here() -> None:
     """A recipe without a test would go stale."""
-    named = {found["recipe"] for found in _EDIT.finditer(PAGE)}
+    named = {match["recipe"] for match in _EDIT.finditer(PAGE)}
 
     assert {"injectable-field", "check", "column", "language"} == named
     assert PAGE.count("<!-- recipe ") == len([*_EDIT.finditer(PAGE)])

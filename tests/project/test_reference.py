@@ -23,10 +23,10 @@ def test_the_reference_page_is_that_of_the_models(request: pytest.FixtureRequest
 
 def test_every_kind_has_an_example_without_errors_or_warnings() -> None:
     """On the page: each is valid by its schema, and lint of all of them finds nothing."""
-    shown = {each.where: each.text for each in fences(reference(), "reference.md")}
-    found = lint(shown.items(), now=0.0)
+    shown = {fence.where: fence.text for fence in fences(reference(), "reference.md")}
+    warnings = lint(shown.items(), now=0.0)
     kinds = [kind for kind in schemas() if kind != "config-map"]
 
-    assert [] == [str(each) for each in (*found.errors, *found.warnings)]
-    assert len(kinds) == len(shown) == len(list(found.rules))
+    assert [] == [str(each) for each in (*warnings.errors, *warnings.warnings)]
+    assert len(kinds) == len(shown) == len(list(warnings.rules))
     assert [] == [where for where, text in shown.items() if not accepted(text)]

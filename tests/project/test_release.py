@@ -145,7 +145,7 @@ def test_every_index_has_the_first_sentence_of_the_readme() -> None:
 
 def test_the_manifest_of_the_plugin_follows_krews_rules(tmp_path: Path) -> None:
     """Those of ValidatePlugin in krew's internal/index/validation/validate.go."""
-    archives = [tmp_path / f"gpugate-{each}.tar.gz" for each in ("linux-amd64", "darwin-arm64")]
+    archives = [tmp_path / f"gpugate-{name}.tar.gz" for name in ("linux-amd64", "darwin-arm64")]
     for archive in archives:
         archive.write_bytes(archive.name.encode())
     url = "https://example.com/v1.2.3"
@@ -161,8 +161,8 @@ def test_the_manifest_of_the_plugin_follows_krews_rules(tmp_path: Path) -> None:
     assert spec["shortDescription"]
     assert "\n" not in spec["shortDescription"]
     assert [("darwin", "arm64"), ("linux", "amd64")] == [
-        (each["selector"]["matchLabels"]["os"], each["selector"]["matchLabels"]["arch"])
-        for each in spec["platforms"]
+        (platform["selector"]["matchLabels"]["os"], platform["selector"]["matchLabels"]["arch"])
+        for platform in spec["platforms"]
     ]
     for archive, platform in zip(sorted(archives), spec["platforms"], strict=True):
         assert {"selector", "uri", "sha256", "bin"} == platform.keys()

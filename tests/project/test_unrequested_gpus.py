@@ -30,7 +30,7 @@ def _read(file: str) -> tuple[dict[str, Any], dict[str, Any]]:
 
 
 def _variables(file: str) -> dict[str, str]:
-    return {each["name"]: each["expression"] for each in _read(file)[0]["variables"]}
+    return {variable["name"]: variable["expression"] for variable in _read(file)[0]["variables"]}
 
 
 def test_the_component_is_two_policies_with_bindings(tmp_path: Path) -> None:
@@ -42,7 +42,7 @@ def test_the_component_is_two_policies_with_bindings(tmp_path: Path) -> None:
     (tmp_path / "kustomization.yaml").write_text("components: [component]")
     command = [kubectl, "kustomize", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=_KUSTOMIZE_S, check=True)
-    built = {(each["kind"], each["metadata"]["name"]) for each in yaml.safe_load_all(done.stdout)}
+    built = {(document["kind"], document["metadata"]["name"]) for document in yaml.safe_load_all(done.stdout)}
 
     assert {
         (f"ValidatingAdmissionPolicy{end}", name)
@@ -61,8 +61,8 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
     (deny, deny_binding), (warn, warn_binding) = (_read(file) for file in POLICIES)
     both = _variables("deny.yaml").items() & _variables("warn.yaml").items()
 
-    assert [deny[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")] == [
-        warn[each] for each in ("failurePolicy", "matchConstraints", "matchConditions")
+    assert [deny[name] for name in ("failurePolicy", "matchConstraints", "matchConditions")] == [
+        warn[name] for name in ("failurePolicy", "matchConstraints", "matchConditions")
     ]
     assert {
         *("ownResources", "spec", "allContainers", "claimed", "requested", "requestedOfNvidia"),

@@ -85,12 +85,12 @@ def test_what_an_answer_says_to_do_works(name: str, tmp_path: Path) -> None:
     """Done, nothing is found any more, except what the example names."""
     example = EXAMPLES[name]
     result = example.run(path=_fixed(example, tmp_path), nodes=_fixed_nodes(example, tmp_path))
-    found = [line for line in result.output.splitlines() if any(words in line for words in FOUND)]
+    lines = [line for line in result.output.splitlines() if any(words in line for words in FOUND)]
 
     assert 0 == result.exit_code
     assert name not in PREVIEWED or "✓" == _mark(result.output).replace("✎", "✓")
-    assert len(example.left) == len(found)
-    assert [] == [words for words, line in zip(example.left, found, strict=True) if words not in line]
+    assert len(example.left) == len(lines)
+    assert [] == [words for words, line in zip(example.left, lines, strict=True) if words not in line]
     assert [] == [words for words in example.says if words in result.output]
 
 

@@ -139,9 +139,9 @@ def patched(document: Any, decision: Decision) -> Any:
 
 def admitted(policy: Policy, document: Any, **fields: Any) -> Any:
     """Return an object as it is stored; the policy must allow it."""
-    found = decision(policy, document, **fields)
-    assert found.denial.en == ""
-    return patched(document, found)
+    answer = decision(policy, document, **fields)
+    assert answer.denial.en == ""
+    return patched(document, answer)
 
 
 def warning_texts(decision: Decision) -> tuple[str, ...]:

@@ -376,7 +376,7 @@ def _examples(group: Group) -> dict[str, list[CaseResult]]:
                 best = cases.setdefault(rule, {}).get(role)
                 if best is None or len(_case(result)) < len(_case(best)):
                     cases[rule][role] = result
-    return {rule: _chosen(found) for rule, found in cases.items()}
+    return {rule: _chosen(case) for rule, case in cases.items()}
 
 
 def _chosen(found: dict[str, CaseResult]) -> list[CaseResult]:
@@ -398,7 +398,10 @@ def _roles(result: CaseResult) -> Iterator[tuple[str, str]]:
     )
     for pod in explain(snapshot, case.request, case.now).pods:
         edits = [
-            edit for container in pod.containers for each in container.evaluations for edit in each.edits
+            edit
+            for container in pod.containers
+            for evaluation in container.evaluations
+            for edit in evaluation.edits
         ]
         for edit in (*pod.own, *edits) if decision.allowed else ():
             if edit.rule:

@@ -85,7 +85,8 @@ def readme() -> str:
     """Return the README with the table of the values as they are now."""
     written, _, _ = README.read_text("utf-8").partition(_HEADING)
     rows = [
-        f"| `{each.path}` | `{json.dumps(each.default)}` | {_cell(each.description)} |" for each in values()
+        f"| `{value.path}` | `{json.dumps(value.default)}` | {_cell(value.description)} |"
+        for value in values()
     ]
     return "\n".join([written + _HEADING + "| value | default | description |", "|---|---|---|", *rows, ""])
 
@@ -96,7 +97,7 @@ def _cell(text: str) -> str:
 
 def files() -> dict[str, str]:
     """Return the files of the folder `files` by name: copies, because Helm reads nothing outside a chart."""
-    documents = {name: [MANIFESTS / each for each in sources] for name, sources in _COPIED.items()}
+    documents = {name: [MANIFESTS / source for source in sources] for name, sources in _COPIED.items()}
     documents["rules.yaml"] = list(_listed(ROOT / "rules/catalog"))
     dashboard = (MANIFESTS / "monitoring/dashboard.json").read_text("utf-8")
     return {name: _joined(paths) for name, paths in documents.items()} | {"dashboard.json": dashboard}
@@ -106,13 +107,17 @@ def _listed(path: Path) -> Iterator[Path]:
     """Yield the files of a kustomization and of those that it lists."""
     if path.is_dir():
         listed = yaml.safe_load((path / "kustomization.yaml").read_text("utf-8"))
-        for each in listed["resources"]:
-            yield from _listed(path / each)
+        for resource in listed["resources"]:
+            yield from _listed(path / resource)
     else:
         yield path
 
 
 def _joined(paths: Iterable[Path]) -> str:
     """Return the documents of files without the comments above them."""
-    documents = [each for path in paths for each in path.read_text("utf-8").split("\n---\n")]
-    return _COPY + "\n---\n".join(re.sub(r"\A(#.*\n)+", "", each).rstrip("\n") for each in documents) + "\n"
+    documents = [part for path in paths for part in path.read_text("utf-8").split("\n---\n")]
+    return (
+        _COPY
+        + "\n---\n".join(re.sub(r"\A(#.*\n)+", "", document).rstrip("\n") for document in documents)
+        + "\n"
+    )

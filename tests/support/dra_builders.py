@@ -73,7 +73,7 @@ def exactly(
     name: str = "gpu", *expressions: str, device_class: str = GPU_DRIVER, **fields: Any
 ) -> dict[str, Any]:
     """Return a request for devices of a class that match expressions."""
-    selectors = [{"cel": {"expression": each}} for each in expressions]
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     return {"name": name, "exactly": {"deviceClassName": device_class, "selectors": selectors, **fields}}
 
 

@@ -66,7 +66,7 @@ def claim_template(
     name: str, *expressions: str, of_class: str = DRIVER, namespace: str = "team", **exactly: Any
 ) -> Object:
     """Return a ResourceClaimTemplate with one request for devices that these expressions select."""
-    selectors = [{"cel": {"expression": each}} for each in expressions]
+    selectors = [{"cel": {"expression": expression}} for expression in expressions]
     request = {"deviceClassName": of_class, "selectors": selectors, **exactly}
     return {
         "apiVersion": "resource.k8s.io/v1",

@@ -154,23 +154,23 @@ class FakeApi:
         """Return status and document of an object."""
         collection, _, name = path.rpartition("/")
         with self.changed:
-            found = self._objects.get((collection, name))
-        return (200, found) if found else (404, {"kind": "Status", "code": 404, "message": "not found"})
+            stored = self._objects.get((collection, name))
+        return (200, stored) if stored else (404, {"kind": "Status", "code": 404, "message": "not found"})
 
     def listed(self, request: Request) -> tuple[int, Object]:
         """Return status and document of a list."""
         with self.changed:
-            found = [
-                each
-                for each in self.objects(request.path)
-                if _selected(each, request.query) and _has_fields(each, request.query)
+            documents = [
+                document
+                for document in self.objects(request.path)
+                if _selected(document, request.query) and _has_fields(document, request.query)
             ]
             start = int(request.query.get("continue", "0"))
             stop = start + min(self.page, int(request.query["limit"]))
             metadata = {"resourceVersion": str(self.version)}
-            if stop < len(found):
+            if stop < len(documents):
                 metadata["continue"] = str(stop)
-            return 200, {"metadata": metadata, "items": found[start:stop]}
+            return 200, {"metadata": metadata, "items": documents[start:stop]}
 
     def created(self, path: str, document: Object) -> tuple[int, Object]:
         """Return status and document of a creation."""
@@ -319,7 +319,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         if (request := self._request()) is not None:
             folder, _, name = request.path.rpartition("/")
-            known = any(each["metadata"]["name"] == name for each in self.server.fake.objects(folder))
+            known = any(document["metadata"]["name"] == name for document in self.server.fake.objects(folder))
             if known:
                 self.server.fake.delete(folder, name)
             self._answer(200 if known else 404, {"kind": "Status", "code": 200 if known else 404})

@@ -78,8 +78,8 @@ class FakeRegistry:
     def answer(self, asked: Asked) -> Reply:
         """Return the reply to a request."""
         self.asked.append(asked)
-        found = self.replies.get(asked.path.partition("?")[0], Reply(404))
-        return found if isinstance(found, Reply) else found(asked)
+        reply = self.replies.get(asked.path.partition("?")[0], Reply(404))
+        return reply if isinstance(reply, Reply) else reply(asked)
 
 
 def _reply(blob: Blob) -> Reply:

@@ -13,7 +13,7 @@ from webhook.cluster.reflector import Listed
 
 OPERATOR = (CLUSTER_POLICY, toolkit_daemon_set())
 # Every kind that is watched besides nodes.
-KINDS = (*(each.kind for each in POOL_KINDS), AUTOSCALER_STATUS.name, *OPERATOR, *DRA_KINDS)
+KINDS = (*(pool_kind.kind for pool_kind in POOL_KINDS), AUTOSCALER_STATUS.name, *OPERATOR, *DRA_KINDS)
 
 
 def only_nodes(sync: InventorySync, *nodes: dict[str, Any]) -> None:

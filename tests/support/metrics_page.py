@@ -103,7 +103,7 @@ def _metrics(registry: CollectorRegistry) -> Iterator[list[str]]:
 def _alerts(file: str, language: str, read: str) -> Iterator[list[str]]:
     """Yield name, severity, duration, summary and runbook of each alert."""
     documents = yaml.safe_load_all((ROOT / "manifests/monitoring" / file).read_text("utf-8"))
-    rules = [each for each in documents if each["kind"] == "PrometheusRule"]
+    rules = [document for document in documents if document["kind"] == "PrometheusRule"]
     for alert in rules[0]["spec"]["groups"][0]["rules"]:
         notes = alert["annotations"]
         summary = re.sub(r"\{\{ \$(?:labels\.)?(\w+)[^}]*\}\}", r"*\1*", notes["summary"])

@@ -174,7 +174,7 @@ def judged(policy: Policy, nodes: Inventory, document: Any, **fields: Any) -> De
 def targets(cluster: list[Node], document: Any, decision: Decision) -> list[str]:
     """Return the names of the nodes that the scheduler can select for a pod admitted with a patch."""
     spec = patched(document, decision)["spec"]
-    return [each["metadata"]["name"] for each in cluster if reference.may_go(each, spec)]
+    return [document["metadata"]["name"] for document in cluster if reference.may_go(document, spec)]
 
 
 def cuda_image(cuda: str) -> str:
@@ -197,9 +197,12 @@ def requiring(**env: str) -> Any:
 def legacy(*cluster: Node) -> list[Node]:
     """Return nodes whose container runtime is in its legacy mode, which evaluates variables, by a label."""
     return [
-        each
-        | {"metadata": each["metadata"] | {"labels": each["metadata"]["labels"] | {RUNTIME_MODE: "legacy"}}}
-        for each in cluster
+        document
+        | {
+            "metadata": document["metadata"]
+            | {"labels": document["metadata"]["labels"] | {RUNTIME_MODE: "legacy"}}
+        }
+        for document in cluster
     ]
 
 
@@ -227,7 +230,7 @@ def decided(cluster: list[Node], document: Any, **fields: Any) -> Decision:
 
 def refused(decision: Decision) -> list[tuple[str, Action, str]]:
     """Return rule, action and path of each violation."""
-    return [(found.rule, found.action, found.path) for found in decision.violations]
+    return [(violation.rule, violation.action, violation.path) for violation in decision.violations]
 
 
 def preferred(document: Any, decision: Decision) -> list[Any]:
@@ -240,7 +243,7 @@ def preferred(document: Any, decision: Decision) -> list[Any]:
 
 def matched(cluster: list[Node], term: Any) -> list[str]:
     """Return the nodes that a term matches."""
-    return [each["metadata"]["name"] for each in cluster if reference.term_matches(each, term)]
+    return [document["metadata"]["name"] for document in cluster if reference.term_matches(document, term)]
 
 
 def admitted_to(cluster: list[Node], document: Any, **fields: Any) -> list[str]:

@@ -175,7 +175,7 @@ def reference() -> str:
 
 
 def _section(schema: dict[str, Any], kind: str) -> str:
-    rows = "\n".join(_row(*each) for each in _keys(schema, schema.get("$defs", {})))
+    rows = "\n".join(_row(*key) for key in _keys(schema, schema.get("$defs", {})))
     table = f"| key | value | default | meaning |\n|---|---|---|---|\n{rows}\n"
     text = f"## {_KINDS[kind][0]}\n\n{schema['description']}\n\n{table}"
     return f"{text}\n```yaml\n{_example(kind)}```\n" if _KINDS[kind][1] else text
@@ -199,9 +199,9 @@ def _keys(
     """
     for key, value in schema.get("properties", {}).items():
         path = f"{above}['{key}']" if set("./") & set(key) else f"{above}.{key}".lstrip(".")
-        found = _followed(value, known)
-        yield path, found, key in schema.get("required", schema.get("else", {}).get("required", ()))
-        inside = found.get("contentSchema", found)
+        followed = _followed(value, known)
+        yield path, followed, key in schema.get("required", schema.get("else", {}).get("required", ()))
+        inside = followed.get("contentSchema", followed)
         if inside.get("type") == "array":
             inside, path = _followed(inside["items"], known), f"{path}[]"
         yield from _keys(inside, known, path)

@@ -112,8 +112,8 @@ def term_matches(node: Node, term: Json) -> bool:
         return False
     try:
         # Lists, not generators: an invalid expression counts at any position.
-        held = [_expression_matches(labels_of(node), each) for each in expressions]
-        held += [_field_matches(node["metadata"]["name"], each) for each in fields]
+        held = [_expression_matches(labels_of(node), expression) for expression in expressions]
+        held += [_field_matches(node["metadata"]["name"], field) for field in fields]
     except InvalidError:
         return False
     return all(held)

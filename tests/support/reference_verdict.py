@@ -97,7 +97,11 @@ def name_of(node: Node) -> str:
 def state_of(node: Node) -> str:
     """Return `ready`, `away` for a node whose GPUs may come back, or `none` for one without GPUs."""
     status, spec = node["status"], node.get("spec", {})
-    ready = all(each["status"] == "True" for each in status.get("conditions", []) if each["type"] == "Ready")
+    ready = all(
+        condition["status"] == "True"
+        for condition in status.get("conditions", [])
+        if condition["type"] == "Ready"
+    )
     healthy = ready and spec.get("unschedulable") is not True
     offered = status.get("allocatable", {}).get(GPU, "0") != "0"
     had = status.get("capacity", {}).get(GPU, "0") != "0"
@@ -109,7 +113,7 @@ def state_of(node: Node) -> str:
 
 def gpus_of(spec: Any) -> int:
     """Return how many GPUs the regular containers of a pod request together."""
-    return sum(int(each["resources"]["limits"].get(GPU, "0")) for each in spec["containers"])
+    return sum(int(container["resources"]["limits"].get(GPU, "0")) for container in spec["containers"])
 
 
 def gpus_now(node: Node) -> int:
@@ -167,10 +171,12 @@ def tolerates(spec: Any, taints: Iterable[tuple[str, str, str]]) -> bool:
     for key, value, effect in taints:
         if effect == "PreferNoSchedule":
             continue
-        for each in spec.get("tolerations", []):
-            same_key = each.get("key") == key or (not each.get("key") and each.get("operator") == "Exists")
-            same_value = each.get("operator") == "Exists" or each.get("value", "") == value
-            if same_key and same_value and each.get("effect", effect) == effect:
+        for toleration in spec.get("tolerations", []):
+            same_key = toleration.get("key") == key or (
+                not toleration.get("key") and toleration.get("operator") == "Exists"
+            )
+            same_value = toleration.get("operator") == "Exists" or toleration.get("value", "") == value
+            if same_key and same_value and toleration.get("effect", effect) == effect:
                 break
         else:
             return False
@@ -179,11 +185,11 @@ def tolerates(spec: Any, taints: Iterable[tuple[str, str, str]]) -> bool:
 
 def taints_of(node: Node) -> list[tuple[str, str, str]]:
     """Return the taints of a node that last."""
-    found = node.get("spec", {}).get("taints", [])
+    taints = node.get("spec", {}).get("taints", [])
     return [
-        (each["key"], each.get("value", ""), each["effect"])
-        for each in found
-        if not each["key"].startswith(PASSING_TAINTS)
+        (taint["key"], taint.get("value", ""), taint["effect"])
+        for taint in taints
+        if not taint["key"].startswith(PASSING_TAINTS)
     ]
 
 
@@ -204,7 +210,7 @@ def may_go_to_pool(pool: NodePool, spec: Any) -> bool:
         return True
     for term in terms:
         expressions = term.get("matchExpressions", [])
-        closed = [each for each in expressions if not has_value(pool, each["key"])]
+        closed = [expression for expression in expressions if not has_value(pool, expression["key"])]
         if expressions and (not closed or selector.term_matches(node, {"matchExpressions": closed})):
             return True
     return False
@@ -218,8 +224,8 @@ def new_node(pool: NodePool) -> Node:
 def selector_terms(spec: Any) -> Any:
     """Return the required terms of node affinity; None if there are none."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
-    found = spec.get("affinity", {}).get("nodeAffinity", {}).get(required)
-    return None if found is None else found["nodeSelectorTerms"]
+    affinity = spec.get("affinity", {}).get("nodeAffinity", {}).get(required)
+    return None if affinity is None else affinity["nodeSelectorTerms"]
 
 
 def entries(cluster: Cluster, spec: Any, needs: Needs, *, counted: bool = True) -> Entries:

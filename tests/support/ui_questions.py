@@ -49,7 +49,9 @@ def new_page(nodes: str | None = None) -> Page:
     """Return a page with the built-in rules. nodes: those of the command."""
     given = None
     if nodes is not None:
-        documents = [each.value for each in read(nodes, "nodes.yaml") if not isinstance(each, ValueError)]
+        documents = [
+            result.value for result in read(nodes, "nodes.yaml") if not isinstance(result, ValueError)
+        ]
         given = Nodes("nodes.yaml", inventory_of(documents), nodes)
     rules = {"builtin": Rules("builtin", built_in_rules(), ("builtin",))}
     return Page(rules, Session().workloads, given)

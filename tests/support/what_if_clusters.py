@@ -135,7 +135,7 @@ def _made(at: int) -> Made:
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"], pools = {"nodeAffinity": required}, (pool.name, other.name)
         case "any node":
-            pools = tuple(each.name for each in POOLS)
+            pools = tuple(pool.name for pool in POOLS)
         case "no GPU":
             container["resources"], pools = {"limits": {"cpu": "1"}}, ()
     if len(pools) == 1:

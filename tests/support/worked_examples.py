@@ -142,7 +142,7 @@ def _rows(language: Language) -> Iterator[str]:
     """Yield the lines of the table of subjects."""
     yield _TABLE[language]
     for number, subject in enumerate(subjects(), 1):
-        titles = [each.title[language] for each in examples() if each.subject == number]
+        titles = [example.title[language] for example in examples() if example.subject == number]
         links = [f"[{title}](#{_anchor(title)})" for title in titles]
         yield f"| {number} | {subject[language]} | {' · '.join(links)} |"
 

@@ -69,7 +69,7 @@ def test_each_folder_has_a_cause() -> None:
 def test_the_cause_of_a_recorded_failure_is_named(name: str) -> None:
     """First, and certain only if the evidence proves it. The exit status is 1, unless the pod runs."""
     result = _why(ROOT / name, "-o", "json")
-    found = [(each["name"], each["certain"]) for each in json.loads(result.stdout)["causes"]]
+    found = [(cause["name"], cause["certain"]) for cause in json.loads(result.stdout)["causes"]]
 
     assert CAUSES[name] == next(iter(found), None)
     assert (0 if name == "runs" else 1) == result.exit_code

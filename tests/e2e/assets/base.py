@@ -23,10 +23,10 @@ _DOCKERFILE: Final = Path(__file__).parents[3] / "Dockerfile"
 
 def tag() -> str:
     """Return which tag of `python` the Dockerfile builds on, as "3.12.1-slim-trixie"; LookupError if none."""
-    found = re.search(r"^ARG BASE=python:(\S+)$", _DOCKERFILE.read_text("utf-8"), re.MULTILINE)
-    if found is None:
+    match = re.search(r"^ARG BASE=python:(\S+)$", _DOCKERFILE.read_text("utf-8"), re.MULTILINE)
+    if match is None:
         raise LookupError(f"{_DOCKERFILE} has no base of Python's")
-    return found[1]
+    return match[1]
 
 
 def archive() -> Path:

@@ -48,10 +48,10 @@ _ENVIRONMENT = os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 def pinned(module: str, by: Path = MODULE) -> str:
     """Read from go.mod which version of a module it requires, as "v1.2.3"; LookupError when none."""
-    found = re.search(rf"^\s*{re.escape(module)} (v\S+)", (by / "go.mod").read_text(), re.MULTILINE)
-    if found is None:
+    match = re.search(rf"^\s*{re.escape(module)} (v\S+)", (by / "go.mod").read_text(), re.MULTILINE)
+    if match is None:
         raise LookupError(f"{by / 'go.mod'} requires no {module}")
-    return found[1]
+    return match[1]
 
 
 def _cache() -> Path:
@@ -101,13 +101,13 @@ def write_module(module: Path, go: str) -> None:
     """Write the go.mod of a Kubernetes that the tree has no module of; CalledProcessError when go fails."""
     asked = [go, "mod", "download", "-json", f"{KUBERNETES}@{module.name}"]
     done = subprocess.run(asked, cwd=MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=False)
-    found = json.loads(done.stdout)
+    document = json.loads(done.stdout)
     if done.returncode:
-        print(found["Error"], file=sys.stderr)
+        print(document["Error"], file=sys.stderr)
         done.check_returncode()
     module.mkdir(parents=True, exist_ok=True)
     unfinished = module / f"go.mod.{os.getpid()}"
-    unfinished.write_text(module_file(Path(found["GoMod"]).read_text(), found["Version"]))
+    unfinished.write_text(module_file(Path(document["GoMod"]).read_text(), document["Version"]))
     unfinished.replace(module / "go.mod")
 
 
@@ -179,11 +179,11 @@ def copy_definitions(go: str) -> None:
     """Copy the CRDs of Karpenter and of its KWOK provider, which are files of its module."""
     karpenter().mkdir(parents=True, exist_ok=True)
     asked = [go, "mod", "download", "-json", KARPENTER]  # `go list` names no folder before the download
-    found = subprocess.run(
+    completed = subprocess.run(
         asked, cwd=KARPENTER_MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True
     )
     for part in ("pkg", "kwok"):
-        for source in Path(json.loads(found.stdout)["Dir"], part, "apis/crds").glob("*.yaml"):
+        for source in Path(json.loads(completed.stdout)["Dir"], part, "apis/crds").glob("*.yaml"):
             shutil.copyfile(source, karpenter() / source.name)
 
 

@@ -52,7 +52,7 @@ def pod(
 def created(real: RealCluster, *pods: dict[str, Any], namespace: str = "default") -> Iterator[list[Outcome]]:
     """Create pods; yield what became of them, in the same order. They are gone after the block."""
     items = {"apiVersion": "v1", "kind": "List", "items": list(pods)}
-    names = [each["metadata"]["name"] for each in pods]
+    names = [pod_object["metadata"]["name"] for pod_object in pods]
     real.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(items))
     found: dict[str, Outcome] = {}
 

@@ -117,8 +117,8 @@ def test_its_agent_labels_the_nodes_from_their_drivers(by_helm: RealCluster) -> 
     def labels() -> dict[str, tuple[str, ...]]:
         names = "gpugate.dev/gpu.product", "cuda-major-version", "cuda-minor-version"
         return {
-            each["metadata"]["name"]: tuple(each["metadata"]["labels"].get(name, "") for name in names)
-            for each in _items(by_helm, "nodes")
+            item["metadata"]["name"]: tuple(item["metadata"]["labels"].get(name, "") for name in names)
+            for item in _items(by_helm, "nodes")
         }
 
     expected = {"gpu-1": ("NVIDIA-A100-SXM4-40GB", "12", "8"), "gpu-2": ("Tesla-T4", "12", "2")}
@@ -156,7 +156,7 @@ def test_helm_test_reaches_its_service(
 def test_the_kubelet_may_evict_one_replica_and_not_both(by_helm: RealCluster) -> None:
     """By the PodDisruptionBudget, as a drain of both nodes asks for."""
     pods = _items(by_helm, "pods", "-n", "gpugate", *_WEBHOOK)
-    done = [_evict(by_helm, each["metadata"]["name"]) for each in pods]
+    done = [_evict(by_helm, pod["metadata"]["name"]) for pod in pods]
 
     assert done[0] == ""
     assert "would violate the pod's disruption budget" in done[1]
@@ -203,8 +203,8 @@ def test_a_kustomization_installs_the_same_and_can_be_deleted(
     objects = render(tmp_path)
     assert {image} == {
         container["image"]
-        for each in of_kind(objects, "Deployment", "DaemonSet")
-        for container in each["spec"]["template"]["spec"]["containers"]
+        for document in of_kind(objects, "Deployment", "DaemonSet")
+        for container in document["spec"]["template"]["spec"]["containers"]
     }
     apply = ("apply", "--server-side", "--force-conflicts", "-f", "-")  # Helm leaves the namespaces
     for part in (of_kind(objects, "Namespace"), objects):
@@ -213,8 +213,8 @@ def test_a_kustomization_installs_the_same_and_can_be_deleted(
         _await_ready(real)
         eventually(lambda: "denied by gpugate" in _refusal(real, _bfloat16()))
         assert {"webhook", "agent", "images"} == {
-            each["metadata"]["labels"]["app.kubernetes.io/component"]
-            for each in _items(real, "pods", "-A", "-l", "app.kubernetes.io/component")
+            item["metadata"]["labels"]["app.kubernetes.io/component"]
+            for item in _items(real, "pods", "-A", "-l", "app.kubernetes.io/component")
         }
     finally:
         webhooks = of_kind(objects, "MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
@@ -234,14 +234,14 @@ def _helm(real: RealCluster, *arguments: str) -> str:
 def _await_ready(real: RealCluster) -> None:
     """Wait until each Deployment and DaemonSet of gpugate has all its pods, of the current version."""
     for namespace in ("gpugate", "gpugate-agent"):
-        for each in _items(real, "deployments,daemonsets", "-n", namespace):
-            kind, name = each["kind"].lower(), each["metadata"]["name"]
+        for item in _items(real, "deployments,daemonsets", "-n", namespace):
+            kind, name = item["kind"].lower(), item["metadata"]["name"]
             real.kubectl("rollout", "status", "-n", namespace, f"{kind}/{name}", "--timeout=55s")
 
 
 def _webhook_pods(real: RealCluster) -> set[str]:
     """Return the UIDs of the pods of the webhook, those that are ending, too."""
-    return {each["metadata"]["uid"] for each in _items(real, "pods", "-n", "gpugate", *_WEBHOOK)}
+    return {item["metadata"]["uid"] for item in _items(real, "pods", "-n", "gpugate", *_WEBHOOK)}
 
 
 def _items(real: RealCluster, *what: str) -> list[Object]:

@@ -39,7 +39,7 @@ def test_a_pod_with_a_gpu_runs_on_a_real_node(real: RealCluster) -> None:
 
     with created(real, *pods) as outcomes:
         assert ["Running", "Running"] == [outcome.reason for outcome in outcomes], outcomes
-        assert [1, 1] == [len(gpus_in(real, each["metadata"]["name"])) for each in pods]
+        assert [1, 1] == [len(gpus_in(real, pod_object["metadata"]["name"])) for pod_object in pods]
         libraries = [
             real.kubectl("exec", f"on-{name}", "--", "ls", "/usr/lib64").stdout for name in ("gpu-1", "gpu-2")
         ]

@@ -105,7 +105,7 @@ def test_a_pod_that_is_admitted_for_a_node_runs_there_with_its_gpu(
     assert "" == installed.refusal(json.dumps(admitted))
 
     with created(real, admitted, namespace=TEAM) as outcomes:
-        assert ["Running"] == [each.reason for each in outcomes], outcomes
+        assert ["Running"] == [outcome.reason for outcome in outcomes], outcomes
         assert 1 == len(gpus_in(real, "admitted", TEAM))
         assert node == _node_of(real, "admitted")
         done = real.kubectl("exec", "-n", TEAM, "admitted", "--", "cuda-program", check=False)
@@ -117,8 +117,8 @@ def test_affinity_keeps_a_pod_from_an_incompatible_node(real: RealCluster, insta
     del installed
     pods = [_requiring(f"needs-{number}", "8.0") for number in range(9)]
     with created(real, *pods, pod("needs-nothing", 1, image=CUDA_12_2), namespace=TEAM) as outcomes:
-        nodes = {_node_of(real, each["metadata"]["name"]) for each in pods}
-        (waits,) = [each for each in outcomes if each.reason == "Unschedulable"]
+        nodes = {_node_of(real, pod_object["metadata"]["name"]) for pod_object in pods}
+        (waits,) = [outcome for outcome in outcomes if outcome.reason == "Unschedulable"]
 
         assert {"gpu-1", ""} == nodes
         assert "gpu-2" == _node_of(real, "needs-nothing")

@@ -108,7 +108,7 @@ def _observe(real: RealCluster, mode: Mode) -> dict[str, str]:
             identifier = real.kubectl(
                 "get", "pod", name, "-o", "jsonpath={.status.containerStatuses[0].containerID}"
             ).stdout.rpartition("/")[2]
-            call = next((each for each in calls if identifier and identifier in each), "")
+            call = next((call for call in calls if identifier and identifier in call), "")
             cells[name] = _cell(real, name, outcome, call)
     return cells
 
@@ -197,7 +197,7 @@ def test_the_page_has_no_other_rows_and_names_the_versions(page: dict[tuple[str,
     assert f"NVIDIA Container Toolkit {assets.toolkit().name.rpartition('-')[2]}" in text
 
 
-@pytest.mark.parametrize("mode", [each for each in MODES if each.runtime_class == "nvidia"], ids=str)
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode.runtime_class == "nvidia"], ids=str)
 def test_the_default_mode_evaluates_what_the_table_of_facts_says(
     seen: dict[Mode, dict[str, str]], mode: Mode
 ) -> None:

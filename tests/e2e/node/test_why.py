@@ -388,8 +388,8 @@ def _pods(real: RealCluster, cases: Sequence[Case]) -> Iterator[None]:
 def _why(real: RealCluster, name: str, *words: str, kubeconfig: Path | None = None) -> Mapping[str, Any]:
     config = str(kubeconfig or real.control.kubeconfig)
     done = gpugate("why", "--kubeconfig", config, name, "-o", "json", *words)
-    found: Mapping[str, Any] = json.loads(done.stdout)
-    return found
+    document: Mapping[str, Any] = json.loads(done.stdout)
+    return document
 
 
 def _result(real: RealCluster, case: Case) -> Mapping[str, Any]:

@@ -28,7 +28,9 @@ def node(version: str, product: str = "a", **labels: str) -> dict[str, str]:
 
 def entries(terms: Clause) -> list[dict[str, Any]]:
     """Return terms as key: operator and values."""
-    return [{each.key: (each.operator, *each.values) for each in term} for term in terms]
+    return [
+        {expression.key: (expression.operator, *expression.values) for expression in term} for term in terms
+    ]
 
 
 def test_labels_that_come_first_are_left_out_first() -> None:

@@ -23,7 +23,9 @@ Term = dict[str, Any]
 
 def term(*expressions: tuple[str, str, str] | tuple[str, str]) -> Term:
     """Return a nodeSelectorTerm of (key, operator, values separated by spaces)."""
-    entries = [dict(zip(("key", "operator", "values"), each, strict=False)) for each in expressions]
+    entries = [
+        dict(zip(("key", "operator", "values"), expression, strict=False)) for expression in expressions
+    ]
     return {
         "matchExpressions": [
             {**entry, "values": entry["values"].split()} if "values" in entry else entry for entry in entries

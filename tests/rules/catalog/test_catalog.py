@@ -67,9 +67,9 @@ def _expected(limits: dict[str, str]) -> list[str]:
 def _stored(limits: dict[str, str], policy: Policy | None = None, **fields: Any) -> dict[str, Any]:
     """Return the container as it is stored."""
     document = defaulted(pod(container(limits, **fields)))
-    found = decision(policy or _policy(), document)
-    assert found.denial.en == ""
-    stored: dict[str, Any] = patched(document, found)["spec"]["containers"][0]
+    answer = decision(policy or _policy(), document)
+    assert answer.denial.en == ""
+    stored: dict[str, Any] = patched(document, answer)["spec"]["containers"][0]
     return stored
 
 
@@ -225,9 +225,11 @@ SHARES = [
 @pytest.mark.parametrize(("one", "other"), list(combinations(SHARES, 2)))
 def test_a_container_cannot_request_memory_in_the_units_of_two_systems(one: str, other: str) -> None:
     """A complaint: HAMi's MiB together with Aliyun's GiB. No node has both."""
-    found = [expected for expected in _expected({one: "8", other: "8"}) if expected.startswith("only one of")]
+    expecteds = [
+        expected for expected in _expected({one: "8", other: "8"}) if expected.startswith("only one of")
+    ]
 
-    assert any(one in expected or other in expected for expected in found)
+    assert any(one in expected or other in expected for expected in expecteds)
 
 
 @pytest.mark.parametrize("other", [GPU, MPS_CORE, MPS_MEMORY, SLICE])
@@ -279,9 +281,9 @@ def test_two_systems_with_one_resource_name_are_alternatives() -> None:
 
 def test_a_request_that_differs_from_the_limit_is_denied() -> None:
     """Extended resources cannot be overcommitted."""
-    found = decision(_policy(), pod(container({GPU: "2"}, {GPU: "1"})))
+    answer = decision(_policy(), pod(container({GPU: "2"}, {GPU: "1"})))
 
-    assert ["cf-crl-pgpu-gpu"] == [violation.rule for violation in found.violations]
+    assert ["cf-crl-pgpu-gpu"] == [violation.rule for violation in answer.violations]
 
 
 def test_a_pod_that_requests_only_gpu_memory_gets_default_cores() -> None:

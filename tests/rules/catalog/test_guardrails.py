@@ -48,18 +48,18 @@ def _policy(*others: str, enabled: bool = True) -> Policy:
 
 def test_a_pod_that_satisfies_all_of_them_has_no_violation_and_no_warning() -> None:
     """Not of NVIDIA_DRIVER_CAPABILITIES either, which a guardrail suggests."""
-    found = decision(_policy(), pod(MAIN, **GUARDED))
+    answer = decision(_policy(), pod(MAIN, **GUARDED))
 
-    assert (True, (), ()) == (found.allowed, found.violations, found.warning_lines)
+    assert (True, (), ()) == (answer.allowed, answer.violations, answer.warning_lines)
 
 
 @pytest.mark.parametrize("lacking", GUARDED)
 def test_each_field_of_the_pod_is_demanded_by_one(lacking: str) -> None:
     """Without it, the pod is denied; restartPolicy is none, as servers need no deadline."""
     spec = {name: value for name, value in GUARDED.items() if name != lacking}
-    found = decision(_policy(), pod(MAIN, **spec))
+    answer = decision(_policy(), pod(MAIN, **spec))
 
-    assert (1 if lacking != "restartPolicy" else 0) == len(found.violations)
+    assert (1 if lacking != "restartPolicy" else 0) == len(answer.violations)
 
 
 def test_memory_that_an_injection_rule_mounts_satisfies_the_guardrail() -> None:

@@ -19,9 +19,9 @@ def _replaced(pattern: str, by: str) -> Callable[[str], tuple[str, int]]:
     """Return a function that replaces the first matching line, and returns its number, from 1."""
 
     def replace(text: str) -> tuple[str, int]:
-        found = re.search(pattern, text, re.MULTILINE)
-        assert found, f"no line like {pattern}"
-        return text[: found.start()] + found.expand(by) + text[found.end() :], _line(text, found.start())
+        match = re.search(pattern, text, re.MULTILINE)
+        assert match, f"no line like {pattern}"
+        return text[: match.start()] + match.expand(by) + text[match.end() :], _line(text, match.start())
 
     return replace
 
@@ -39,9 +39,9 @@ def _expression(text: str) -> tuple[str, int]:
         (r"^( +)match:$", r"\1match:\n\1  conditions: [')']", 1),
         (r"^data:$", "data:\n  validations: '[{expression: )}]'", 1),
     ):
-        if found := re.search(pattern, text, re.MULTILINE):
-            broken = text[: found.start()] + found.expand(by) + text[found.end() :]
-            return broken, _line(text, found.start()) + below
+        if match := re.search(pattern, text, re.MULTILINE):
+            broken = text[: match.start()] + match.expand(by) + text[match.end() :]
+            return broken, _line(text, match.start()) + below
     raise AssertionError("a rule without a place for an expression")
 
 
@@ -52,9 +52,9 @@ def _word(text: str) -> tuple[str, int]:
         (r"^    enforcementAction: \w+$", "    enforcementAction: somtimes"),
         (r"^  rule\.yaml: \|\n", "  rule.yaml: |\n    enforcementAction: somtimes\n"),
     ):
-        if found := re.search(pattern, text, re.MULTILINE):
-            broken = text[: found.start()] + found.expand(by) + text[found.end() :]
-            return broken, _line(broken, broken.index("somtimes", found.start()))
+        if match := re.search(pattern, text, re.MULTILINE):
+            broken = text[: match.start()] + match.expand(by) + text[match.end() :]
+            return broken, _line(broken, broken.index("somtimes", match.start()))
     raise AssertionError("a rule without words")
 
 

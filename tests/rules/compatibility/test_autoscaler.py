@@ -131,8 +131,8 @@ def test_new_nodes_are_admitted_as_the_rule_sets_it(setting: str, autoscaled: bo
     """In any cluster, or in none."""
     cluster = [added("t4", "t4", gfd("12.2", T4)), added("a100", "a100", gfd("12.4", A100))]
     if not autoscaled:
-        for each in cluster:
-            del each["metadata"]["labels"]["karpenter.sh/nodepool"]
+        for document in cluster:
+            del document["metadata"]["labels"]["karpenter.sh/nodepool"]
     decision = judged(policy(newNodes=setting), inventory(cluster), CUDA_12_4)
 
     assert by_type is (TYPE in str(decision.patch))
@@ -156,7 +156,9 @@ UNKNOWN_H100 = NodePool(
 def with_pools(*cluster: Any, types: tuple[str, ...] = ()) -> Inventory:
     """Return the inventory of nodes and of a NodePool of these instance types; none for any."""
     labels = UNKNOWN_H100.labels
-    pools = tuple(UNKNOWN_H100._replace(labels=(*labels, (TYPE, each))) for each in types) or (UNKNOWN_H100,)
+    pools = tuple(UNKNOWN_H100._replace(labels=(*labels, (TYPE, type_))) for type_ in types) or (
+        UNKNOWN_H100,
+    )
     return inventory(list(cluster)).with_pools(DeclaredPools(pools, frozenset({"NodePool"})))
 
 
@@ -173,7 +175,11 @@ def test_a_pool_whose_driver_is_unknown_stays_open_after_one_node_fits() -> None
     ):
         decision = judged(policy(), nodes, CUDA_12_4)
         found = [
-            {each["key"]: each["values"][0] for each in term["matchExpressions"] if "values" in each}
+            {
+                expression["key"]: expression["values"][0]
+                for expression in term["matchExpressions"]
+                if "values" in expression
+            }
             for term in terms(decision.patch)
         ]
 

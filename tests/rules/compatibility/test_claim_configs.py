@@ -85,10 +85,10 @@ def decided_itself(document: dict[str, Any], *cluster: dict[str, Any]) -> Decisi
 
 def test_a_pod_whose_claim_has_a_configuration_that_the_driver_refuses_is_denied_once() -> None:
     """At its claim, however many containers use it."""
-    found = decided(template(config(WRONG, "gpu")))
+    decision = decided(template(config(WRONG, "gpu")))
 
-    assert not found.allowed
-    (violation,) = found.violations
+    assert not decision.allowed
+    (violation,) = decision.violations
     assert ("spec.resourceClaims", f"ResourceClaimTemplate gpu: {SAYS}") == (
         violation.path,
         violation.reason.en,
@@ -103,10 +103,10 @@ OWN: dict[str, Any] = {"resources": ["deviceclass.resource.kubernetes.io/*"]}
 def test_the_fix_works(cluster: tuple[dict[str, Any], ...]) -> None:
     """And the rule can say that the feature gate is on, of which nothing else tells."""
     gates = policy(compatibility_rule(match=OWN, featureGates=["TimeSlicingSettings"]))
-    found = decided(template(config(RIGHT, "gpu")), *cluster)
+    decision = decided(template(config(RIGHT, "gpu")), *cluster)
 
-    assert found.allowed
-    (warning,) = warning_texts(found)
+    assert decision.allowed
+    (warning,) = warning_texts(decision)
     assert "TimeSlicing needs the driver's feature gate TimeSlicingSettings, perhaps off" in warning
     assert () == warning_texts(decided(template(config(RIGHT, "gpu")), *cluster, rules=gates))
 
@@ -135,17 +135,17 @@ def test_a_claim_without_a_configuration_that_is_known_is_not_looked_at(document
         document["spec"]["spec"]["devices"]["config"][0]["opaque"]["parameters"]["apiVersion"] = (
             "example.com/v1"
         )
-    found = decided_itself(document)
+    decision = decided_itself(document)
 
-    assert (True, (), ()) == (found.allowed, warning_texts(found), found.rules)
+    assert (True, (), ()) == (decision.allowed, warning_texts(decision), decision.rules)
 
 
 def test_a_configuration_that_a_later_one_replaces_is_a_warning() -> None:
     """The driver applies the last one of a request, and validates no other."""
-    found = decided(template(config(WRONG, "gpu"), config(RIGHT, "gpu")))
+    decision = decided(template(config(WRONG, "gpu"), config(RIGHT, "gpu")))
 
-    assert found.allowed
-    assert "refuses it if it is applied" in warning_texts(found)[0]
+    assert decision.allowed
+    assert "refuses it if it is applied" in warning_texts(decision)[0]
 
 
 def test_what_the_driver_cannot_decode_is_denied_though_a_later_one_replaces_it() -> None:
@@ -158,11 +158,13 @@ def test_what_the_driver_cannot_decode_is_denied_though_a_later_one_replaces_it(
 def test_a_configuration_of_a_device_class_is_checked_for_each_claim_of_it() -> None:
     """And one of the claim takes precedence."""
     of_class = with_configs(device_class("shared", resource=None), config(WRONG))
-    found = decided(of_class, template(of_class="shared"))
+    decision = decided(of_class, template(of_class="shared"))
     replaced = decided(of_class, template(config(RIGHT, "gpu"), of_class="shared"))
 
-    assert [False, True] == [found.allowed, replaced.allowed]
-    assert found.violations[0].reason.en.startswith("DeviceClass shared: config[0], sharing.strategy: found ")
+    assert [False, True] == [decision.allowed, replaced.allowed]
+    assert decision.violations[0].reason.en.startswith(
+        "DeviceClass shared: config[0], sharing.strategy: found "
+    )
     assert "refuses it if it is applied" in warning_texts(replaced)[0]
 
 
@@ -193,10 +195,10 @@ def test_a_configuration_for_devices_of_another_type_is_refused_if_it_names_the_
 
 def test_a_claim_whose_devices_are_unknown_is_a_warning() -> None:
     """They may be of a driver that skips the configuration."""
-    found = decided(template(config(WRONG, "gpu"), of_class="other"))
+    decision = decided(template(config(WRONG, "gpu"), of_class="other"))
 
-    assert found.allowed
-    assert any("refuses it if it is applied" in warning for warning in warning_texts(found))
+    assert decision.allowed
+    assert any("refuses it if it is applied" in warning for warning in warning_texts(decision))
 
 
 def test_a_field_that_one_release_ignores_is_a_warning() -> None:
@@ -213,26 +215,26 @@ def test_a_field_that_one_release_ignores_is_a_warning() -> None:
 def test_a_rule_sets_the_effect(effect: str, allowed: bool, warnings: int) -> None:
     """As of the other checks."""
     own = policy(compatibility_rule(match=OWN, checks={"claimConfigs": effect}))
-    found = decided(template(config(WRONG, "gpu")), rules=own)
+    decision = decided(template(config(WRONG, "gpu")), rules=own)
 
-    assert (allowed, warnings) == (found.allowed, len(warning_texts(found)))
-    assert (effect == "dryrun") == any(each.action == "dryrun" for each in found.violations)
+    assert (allowed, warnings) == (decision.allowed, len(warning_texts(decision)))
+    assert (effect == "dryrun") == any(violation.action == "dryrun" for violation in decision.violations)
 
 
 def test_many_claims_with_mistakes_are_a_few_findings() -> None:
     """The time of a decision has a bound."""
-    found = decided(template(*[config(WRONG, "gpu") for _ in range(32)]))
+    decision = decided(template(*[config(WRONG, "gpu") for _ in range(32)]))
 
-    assert 8 == len({*found.violations, *found.notices})
+    assert 8 == len({*decision.violations, *decision.notices})
 
 
 def test_devices_of_another_type_in_a_class_with_another_name_are_a_warning() -> None:
     """Others may come."""
     of_class = device_class("sliced", f"device.attributes['{DRIVER}'].type == 'mig'", resource=None)
-    found = decided(MIG, of_class, template(config(RIGHT, "gpu"), of_class="sliced"))
+    decision = decided(MIG, of_class, template(config(RIGHT, "gpu"), of_class="sliced"))
 
-    assert found.allowed
-    assert "GpuConfig is not for devices of type mig" in warning_texts(found)[0]
+    assert decision.allowed
+    assert "GpuConfig is not for devices of type mig" in warning_texts(decision)[0]
 
 
 def test_a_channel_of_a_compute_domain_takes_its_own_configuration() -> None:

@@ -64,13 +64,15 @@ def decided(document: Any, *cluster: dict[str, Any], policy: Policy | None = Non
 
 def test_a_claim_that_can_only_be_given_devices_that_do_not_run_the_image_is_denied() -> None:
     """With the devices, and the CEL line to add."""
-    found = decided(claiming(), OLD_T4, claim_template("gpu"))
+    decision = decided(claiming(), OLD_T4, claim_template("gpu"))
 
-    assert not found.allowed
-    assert "no device that claim 'gpu' may be given is compatible with container 'main'" in found.denial.en
-    assert "Tesla-T4" in found.denial.en
-    assert f"add to its selectors: {NEWER}" in found.denial.en
-    assert ("spec.containers[0].resources.claims",) == tuple(each.path for each in found.violations)
+    assert not decision.allowed
+    assert "no device that claim 'gpu' may be given is compatible with container 'main'" in decision.denial.en
+    assert "Tesla-T4" in decision.denial.en
+    assert f"add to its selectors: {NEWER}" in decision.denial.en
+    assert ("spec.containers[0].resources.claims",) == tuple(
+        violation.path for violation in decision.violations
+    )
 
 
 def test_the_fix_works_with_the_suggested_selector_the_pod_is_admitted() -> None:
@@ -84,26 +86,26 @@ def test_the_fix_works_with_the_suggested_selector_the_pod_is_admitted() -> None
 
 def test_a_claim_whose_selector_admits_only_older_drivers_is_denied_where_newer_ones_exist() -> None:
     """The claim decides, not the cluster."""
-    found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", OLDER))
+    decision = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu", OLDER))
 
-    assert (False, True) == (found.allowed, NEWER in found.denial.en)
+    assert (False, True) == (decision.allowed, NEWER in decision.denial.en)
 
 
 def test_a_claim_that_may_be_given_a_device_that_does_not_fit_is_told_the_selector() -> None:
     """The scheduler may choose either."""
-    found = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"))
+    decision = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"))
 
-    assert (True, ()) == (found.allowed, found.patch)
-    (warning,) = warning_texts(found)
+    assert (True, ()) == (decision.allowed, decision.patch)
+    (warning,) = warning_texts(decision)
     assert "claim 'gpu' may be given a device that is not compatible" in warning
     assert NEWER in warning
 
 
 def test_a_claim_that_can_only_be_given_devices_that_fit_passes_without_a_word() -> None:
     """Claims and templates are never changed."""
-    found = decided(claiming(), NEW_H100, claim_template("gpu"))
+    decision = decided(claiming(), NEW_H100, claim_template("gpu"))
 
-    assert (True, (), ()) == (found.allowed, found.patch, warning_texts(found))
+    assert (True, (), ()) == (decision.allowed, decision.patch, warning_texts(decision))
 
 
 def test_a_claim_is_not_given_devices_without_its_capacity_or_with_an_untolerated_taint() -> None:
@@ -132,11 +134,11 @@ def test_a_claim_is_not_given_devices_without_its_capacity_or_with_an_untolerate
 )
 def test_a_claim_that_no_device_is_given_is_told_why(cluster: dict[str, Any], reason: str) -> None:
     """If the devices are on nodes that the pod can use."""
-    found = decided(claiming(), NEW_H100, claim_template("gpu"), cluster)
+    decision = decided(claiming(), NEW_H100, claim_template("gpu"), cluster)
     elsewhere = decided(claiming(nodeSelector={"pool": "t4"}), NEW_H100, claim_template("gpu"), cluster)
 
-    assert (True, 1) == (found.allowed, len(warning_texts(found)))
-    assert f"claim 'gpu' not checked: {reason}" in warning_texts(found)[0]
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
+    assert f"claim 'gpu' not checked: {reason}" in warning_texts(decision)[0]
     assert "no device that it selects is on a node" in warning_texts(elsewhere)[0]
 
 
@@ -158,10 +160,10 @@ FAILS = (
 )
 def test_a_claim_whose_selector_fails_on_devices_is_told_the_error(devices: list[Any]) -> None:
     """The scheduler ends the allocation there, but devices before may be allocated: it is not certain."""
-    found = decided(claiming(), resource_slice("h100", *devices), claim_template("gpu", BY_PRODUCT))
+    decision = decided(claiming(), resource_slice("h100", *devices), claim_template("gpu", BY_PRODUCT))
 
-    assert found.allowed
-    assert (FAILS,) == warning_texts(found)
+    assert decision.allowed
+    assert (FAILS,) == warning_texts(decision)
 
 
 @pytest.mark.parametrize(
@@ -195,16 +197,16 @@ def test_a_claim_that_is_not_known_is_said_to_be_unchecked(missing: str) -> None
     """It may be created in the same moment."""
     template = claim_template("gpu", of_class="other" if missing == "class" else DRIVER)
     cluster = [OLD_T4] if missing == "template" else [OLD_T4, template]
-    found = decided(claiming(), *cluster)
+    decision = decided(claiming(), *cluster)
 
-    assert (True, True) == (found.allowed, "claim 'gpu' not checked: " in warning_texts(found)[0])
+    assert (True, True) == (decision.allowed, "claim 'gpu' not checked: " in warning_texts(decision)[0])
 
 
 def test_administrative_access_is_given_no_device_and_is_not_judged() -> None:
     """Monitoring looks at devices of others."""
-    found = decided(claiming(), OLD_T4, claim_template("gpu", adminAccess=True))
+    decision = decided(claiming(), OLD_T4, claim_template("gpu", adminAccess=True))
 
-    assert (True, ()) == (found.allowed, warning_texts(found))
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 def allocated(*pools: str) -> dict[str, Any]:
@@ -224,9 +226,13 @@ def test_an_allocated_claim_is_judged_by_all_of_its_devices(pools: list[str], *,
     """Whatever else would match; there is nothing to select any more."""
     document = claiming()
     document["spec"]["resourceClaims"] = [{"name": "gpu", "resourceClaimName": "gpu"}]
-    found = decided(document, OLD_T4, NEW_H100, allocated(*pools))
+    decision = decided(document, OLD_T4, NEW_H100, allocated(*pools))
 
-    assert (allowed, False, ()) == (found.allowed, "selectors" in found.denial.en, warning_texts(found))
+    assert (allowed, False, ()) == (
+        decision.allowed,
+        "selectors" in decision.denial.en,
+        warning_texts(decision),
+    )
 
 
 def test_the_first_available_alternative_that_fits_is_enough() -> None:
@@ -247,9 +253,9 @@ def test_devices_that_are_no_gpus_are_not_judged() -> None:
     """As of a network."""
     cards = resource_slice("t4", {"name": "nic-0"}, driver="nic.example.com")
     of_cards = device_class("nic", 'device.driver == "nic.example.com"', None)
-    found = decided(claiming(), OLD_T4, cards, of_cards, claim_template("gpu", of_class="nic"))
+    decision = decided(claiming(), OLD_T4, cards, of_cards, claim_template("gpu", of_class="nic"))
 
-    assert (True, ()) == (found.allowed, warning_texts(found))
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 @pytest.mark.parametrize(
@@ -266,9 +272,9 @@ def test_doubt_about_devices_is_no_reason_to_deny(doubt: str) -> None:
         nodes = [bare_node("t4") | {"spec": {"unschedulable": True}}]
     else:
         selectors = ["device.attributes.map(x, x).size() > 0"]
-    found = decided(claiming(), *nodes, *slices, claim_template("gpu", *selectors))
+    decision = decided(claiming(), *nodes, *slices, claim_template("gpu", *selectors))
 
-    assert (True, True) == (found.allowed, bool(warning_texts(found)))
+    assert (True, True) == (decision.allowed, bool(warning_texts(decision)))
 
 
 @pytest.mark.parametrize(
@@ -307,20 +313,22 @@ def test_a_gpu_that_is_too_old_is_denied_with_a_selector_for_newer_ones() -> Non
     """The compute capability is an attribute, too."""
     document = claiming()
     document["metadata"]["annotations"] = {"gpugate.dev/min-compute-capability": "9.0"}
-    found = decided(document, gpus_of("h100", A100_NAME, "13.0"), claim_template("gpu"))
+    decision = decided(document, gpus_of("h100", A100_NAME, "13.0"), claim_template("gpu"))
 
-    assert not found.allowed
-    assert f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in found.denial.en
+    assert not decision.allowed
+    assert (
+        f'attributes["{DRIVER}"].cudaComputeCapability.compareTo(semver("9.0.0")) >= 0' in decision.denial.en
+    )
 
 
 def test_a_gpu_with_too_little_memory_is_denied_with_a_selector_for_larger_ones() -> None:
     """The memory of a device is a capacity."""
     document = claiming()
     document["metadata"]["annotations"] = {"gpugate.dev/min-gpu-memory": "200Gi"}
-    found = decided(document, NEW_H100, claim_template("gpu"))
+    decision = decided(document, NEW_H100, claim_template("gpu"))
 
-    assert not found.allowed
-    assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in found.denial.en
+    assert not decision.allowed
+    assert f'device.capacity["{DRIVER}"].memory.compareTo(quantity("200Gi")) >= 0' in decision.denial.en
 
 
 @pytest.mark.parametrize(
@@ -342,18 +350,18 @@ def test_a_part_of_a_gpus_memory_that_is_less_than_a_container_needs_is_a_warnin
     device = gpu_device("gpu-0") | {"allowMultipleAllocations": True}
     device["capacity"]["memory"] |= {"requestPolicy": policy} if policy else {}
     template = claim_template("gpu", capacity={"requests": requested})
-    found = decided(document, resource_slice("h100", device), template)
+    decision = decided(document, resource_slice("h100", device), template)
     expected = f"not checked: the claim has {part} of the memory of a device, and the container needs 30Gi"
 
-    assert found.allowed
-    assert [expected in text for text in warning_texts(found)] == [True] * (part is not None)
+    assert decision.allowed
+    assert [expected in text for text in warning_texts(decision)] == [True] * (part is not None)
 
 
 def test_a_claim_of_another_namespace_is_not_known() -> None:
     """Claims are looked up where the pod is."""
-    found = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))
+    decision = decided(claiming(), OLD_T4, claim_template("gpu", namespace="other"))
 
-    assert (True, True) == (found.allowed, "not checked" in warning_texts(found)[0])
+    assert (True, True) == (decision.allowed, "not checked" in warning_texts(decision)[0])
 
 
 @pytest.mark.parametrize("broken", [None, 1, "gpu", [1], [{"name": 1}], [{}], {"name": "gpu"}])
@@ -370,9 +378,9 @@ def test_claims_of_any_shape_are_read(broken: Any) -> None:
 def test_a_gpu_for_another_driver_version_is_found_among_many_kinds() -> None:
     """One kind that fits is enough not to be denied."""
     devices = [gpu_device(f"gpu-{at}", T4_NAME, "12.2", index={"int": at}) for at in range(100)]
-    found = decided(claiming(), resource_slice("t4", *devices, gpu_device("new")), claim_template("gpu"))
+    decision = decided(claiming(), resource_slice("t4", *devices, gpu_device("new")), claim_template("gpu"))
 
-    assert (True, 1) == (found.allowed, len(warning_texts(found)))
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
 
 
 def test_devices_that_several_alternatives_select_are_counted_once() -> None:
@@ -406,11 +414,11 @@ def test_evaluations_of_the_claims_of_a_pod_have_a_bound(monkeypatch: pytest.Mon
         *[{"name": f"c{at}", "image": NEEDS_12_4, "resources": used} for at in range(100)],
         resourceClaims=[{"name": name, "resourceClaimTemplateName": "gpu"} for name in names],
     )
-    found = decided(many, OLD_T4, NEW_H100, template)
+    decision = decided(many, OLD_T4, NEW_H100, template)
 
-    assert found.allowed
+    assert decision.allowed
     assert 0 < evaluated["kinds"] <= 2048
-    assert "claim 'claim-3' not checked: too many requests" in warning_texts(found)[-1]
+    assert "claim 'claim-3' not checked: too many requests" in warning_texts(decision)[-1]
 
 
 def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -431,9 +439,9 @@ def test_equal_requirements_are_checked_once_on_each_kind_of_device(monkeypatch:
         *[{"name": f"c{at}", "image": NEEDS_12_4, "resources": used} for at in range(3)],
         resourceClaims=[{"name": name, "resourceClaimTemplateName": "gpu"} for name in names],
     )
-    found = decided(many, OLD_T4, claim_template("gpu"))
+    decision = decided(many, OLD_T4, claim_template("gpu"))
 
-    assert 12 == len(found.violations)
+    assert 12 == len(decision.violations)
     assert {"Tesla-T4": 1} == checked
 
 
@@ -443,11 +451,13 @@ def test_visible_devices_by_hand_have_no_effect_beside_a_claim_of_gpus(driver: s
     document = claiming(image="busybox")
     document["spec"]["containers"][0]["env"] = [{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}]
 
-    found = decided(document, NEW_H100, device_class(driver), claim_template("gpu", of_class=driver))
+    decision = decided(document, NEW_H100, device_class(driver), claim_template("gpu", of_class=driver))
 
-    warnings = [warning.en for warning in found.warning_lines if "NVIDIA_VISIBLE_DEVICES" in warning.en]
-    assert (True, count) == (found.allowed, len(warnings))
-    assert all("has no effect: the driver of the claim replaces it; remove" in each for each in warnings)
+    warnings = [warning.en for warning in decision.warning_lines if "NVIDIA_VISIBLE_DEVICES" in warning.en]
+    assert (True, count) == (decision.allowed, len(warnings))
+    assert all(
+        "has no effect: the driver of the claim replaces it; remove" in warning for warning in warnings
+    )
 
 
 @pytest.mark.parametrize(
@@ -469,11 +479,13 @@ def test_mission_2_an_index_beyond_the_gpus_of_a_claim_is_a_warning(
     """As beyond those of a request for nvidia.com/gpu."""
     document = claiming(image="busybox")
     document["spec"]["containers"][0]["env"] = [{"name": "CUDA_VISIBLE_DEVICES", "value": value}]
-    found = decided(document, NEW_H100, device_class(), claim_template("gpu", **request_of))
-    warnings = [warning.en for warning in found.warning_lines if "CUDA_VISIBLE_DEVICES" in warning.en]
+    decision = decided(document, NEW_H100, device_class(), claim_template("gpu", **request_of))
+    warnings = [warning.en for warning in decision.warning_lines if "CUDA_VISIBLE_DEVICES" in warning.en]
 
-    assert (True, int(warns)) == (found.allowed, len(warnings))
-    assert all("names GPU" in each and "remove CUDA_VISIBLE_DEVICES from env" in each for each in warnings)
+    assert (True, int(warns)) == (decision.allowed, len(warnings))
+    assert all(
+        "names GPU" in warning and "remove CUDA_VISIBLE_DEVICES from env" in warning for warning in warnings
+    )
 
 
 @pytest.mark.parametrize(
@@ -491,6 +503,6 @@ def test_mission_2_beside_gpus_whose_number_is_unknown_no_index_is_beyond_them(o
     main["resources"] |= other
     absent = {"name": "absent", "resourceClaimTemplateName": "absent"}
     document["spec"]["resourceClaims"].append(absent)
-    found = decided(document, NEW_H100, device_class(), claim_template("gpu"))
+    decision = decided(document, NEW_H100, device_class(), claim_template("gpu"))
 
-    assert [] == [warning.en for warning in found.warning_lines if "names GPU" in warning.en]
+    assert [] == [warning.en for warning in decision.warning_lines if "names GPU" in warning.en]

@@ -29,10 +29,10 @@ def decided(condition: str, **metadata: Any) -> Decision:
     """Return the decision on a pod that no node is compatible with, as admission and explain make it."""
     text = compatibility_rule(match={"conditions": [condition]})
     created = request(pod(gpu_container(cuda_image("12.4")), metadata=metadata))
-    found = decide(Snapshot(policy(text), OLD), created)
+    decision = decide(Snapshot(policy(text), OLD), created)
     explained = explain(Snapshot(policy(text), OLD), created)
-    assert found == explained.decision
-    return found
+    assert decision == explained.decision
+    return decision
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
@@ -41,25 +41,25 @@ def test_other_labels_and_annotations_do_not_matter_to_a_condition_that_names_on
     where: str, expected: str, allowed: bool
 ) -> None:
     """However many there are; the condition is evaluated, without a warning."""
-    found = decided(f"pod.{where}['team/gpu'] == '{expected}'", **{where: MANY | {"team/gpu": "yes"}})
+    decision = decided(f"pod.{where}['team/gpu'] == '{expected}'", **{where: MANY | {"team/gpu": "yes"}})
 
-    assert (allowed, ()) == (found.allowed, warning_texts(found))
+    assert (allowed, ()) == (decision.allowed, warning_texts(decision))
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 def test_a_pod_with_too_many_labels_for_a_condition_is_denied(where: str) -> None:
     """The condition names all of them and would be false: labels do not switch the rule off."""
     condition = f"pod.{where}.exists(key, key == 'absent')"
-    found = decided(condition, **{where: MANY})
+    decision = decided(condition, **{where: MANY})
 
     assert decided(condition).allowed
-    assert not found.allowed
+    assert not decision.allowed
     warning = (
         "gpugate: container 'main': a condition of the rule could not be evaluated, so the rule applies: "
         f"more than {MAX_ENTRIES} {where}; the rule is at fault: ask its owner to fix the expression "
         "[rule compatibility]"
     )
-    assert (warning,) == warning_texts(found)
+    assert (warning,) == warning_texts(decision)
 
 
 def test_a_condition_on_an_absent_resource_makes_the_rule_apply() -> None:
@@ -77,16 +77,16 @@ def test_a_false_condition_wins_over_one_that_cannot_be_evaluated() -> None:
     fails, false = "limits['vendor.com/x'] > 1", "container.name == 'other'"
     for conditions in ([fails, false], [false, fails]):
         rules = policy(compatibility_rule(match={"conditions": conditions}))
-        found = decide(Snapshot(rules, OLD), request(document))
-        assert (True, ()) == (found.allowed, warning_texts(found))
+        decision = decide(Snapshot(rules, OLD), request(document))
+        assert (True, ()) == (decision.allowed, warning_texts(decision))
 
 
 def test_explain_shows_the_rule_as_matched_with_the_warning() -> None:
     """Because it applied."""
     text = compatibility_rule(match={"conditions": [f"limits['vendor.com/x'] > limits['{GPU}']"]})
     created = request(pod(gpu_container(cuda_image("12.4"))))
-    found = explain(Snapshot(policy(text), OLD), created)
-    ((evaluation,),) = [container.evaluations for trace in found.pods for container in trace.containers]
+    explanation = explain(Snapshot(policy(text), OLD), created)
+    ((evaluation,),) = [container.evaluations for trace in explanation.pods for container in trace.containers]
 
     assert RuleOutcome.MATCHED is evaluation.outcome
     assert (1, 1) == (len(evaluation.notices), len(evaluation.violations))

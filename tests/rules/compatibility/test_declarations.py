@@ -72,15 +72,15 @@ def test_a_rule_allows_warns_of_or_denies_declarations(
         len(warning_texts(decision)),
         len(decision.violations),
     )
-    for found in decision.violations:
-        assert (f"metadata.annotations[{CUDA}]", Basis.POLICY) == (found.path, found.basis)
-        assert f"container 'main': {CUDA} replaces what is known of the image" == found.reason.en
-        assert f"remove {CUDA}; policy: the owner of the rule can change declarations" == found.fix.en
+    for violation in decision.violations:
+        assert (f"metadata.annotations[{CUDA}]", Basis.POLICY) == (violation.path, violation.basis)
+        assert f"container 'main': {CUDA} replaces what is known of the image" == violation.reason.en
+        assert f"remove {CUDA}; policy: the owner of the rule can change declarations" == violation.fix.en
 
 
 def test_a_variable_that_is_forbidden_is_cited_in_the_env_of_its_container() -> None:
     """Not as an annotation."""
     policy = compile_policy(load_rules([("r.yaml", compatibility_rule(declarations="deny"))]).rules)
-    (found,) = judged(policy, CLUSTER, with_variable("CUDA_VERSION", "12.2.2")).violations
+    (violation,) = judged(policy, CLUSTER, with_variable("CUDA_VERSION", "12.2.2")).violations
 
-    assert "spec.containers[0].env" == found.path
+    assert "spec.containers[0].env" == violation.path

@@ -35,10 +35,10 @@ def decided(document: Any, *cluster: dict[str, Any]) -> Any:
 
 def test_a_pod_is_directed_from_a_device_plugin_to_devices_that_fit() -> None:
     """By a label that the node of the devices has and no other."""
-    found = decided(NEEDY, PLUGIN_T4, DRA_H100, gpus_of("h100"))
+    decision = decided(NEEDY, PLUGIN_T4, DRA_H100, gpus_of("h100"))
 
-    assert (True, ()) == (found.allowed, found.warning_lines)
-    terms = found.patch[0]["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert (True, ()) == (decision.allowed, decision.warning_lines)
+    terms = decision.patch[0]["value"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
     expected = {"key": TYPE, "operator": "In", "values": ["h100.xlarge"]}
     assert [{"matchExpressions": [expected]}] == terms["nodeSelectorTerms"]
 
@@ -52,26 +52,26 @@ def test_devices_whose_driver_is_too_old_are_a_reason_to_deny() -> None:
 def test_labels_that_report_the_node_of_devices_are_used_as_ever() -> None:
     """GPU Feature Discovery may run beside DRA."""
     labelled = bare_node("h100", **gfd("13.0", H100))
-    found = decided(NEEDY, PLUGIN_T4, labelled, gpus_of("h100"))
+    decision = decided(NEEDY, PLUGIN_T4, labelled, gpus_of("h100"))
 
-    assert ["h100"] == targets([PLUGIN_T4, labelled], NEEDY, found)
+    assert ["h100"] == targets([PLUGIN_T4, labelled], NEEDY, decision)
 
 
 def test_where_no_label_distinguishes_devices_that_fit_nothing_is_injected() -> None:
     """A host name would, but an autoscaler ignores such a pod."""
-    found = decided(NEEDY, node("t4", gfd("12.2", T4)), bare_node("h100"), gpus_of("h100"))
+    decision = decided(NEEDY, node("t4", gfd("12.2", T4)), bare_node("h100"), gpus_of("h100"))
 
-    assert (True, ()) == (found.allowed, found.patch)
+    assert (True, ()) == (decision.allowed, decision.patch)
 
 
 def test_labels_that_contradict_devices_are_not_used_to_direct_a_pod() -> None:
     """Another label does, if there is one."""
     wrong = bare_node("a100", **gfd("13.0", H100), **{TYPE: "a100.xlarge"})
-    found = decided(
+    decision = decided(
         gpu_pod(cuda_image("12.4")), wrong, DRA_H100, gpus_of("h100"), gpus_of("a100", A100_NAME, "12.2")
     )
 
-    assert ["h100"] == targets([wrong, DRA_H100], gpu_pod(cuda_image("12.4")), found)
+    assert ["h100"] == targets([wrong, DRA_H100], gpu_pod(cuda_image("12.4")), decision)
 
 
 def test_the_implicit_resource_of_a_device_class_is_checked_like_any_gpu() -> None:
@@ -91,15 +91,15 @@ def test_a_device_class_of_other_devices_is_no_gpu(resource: str) -> None:
         resource_slice("t4", {"name": "nic-0"}, driver="nic.example.com"),
         device_class("nic", 'device.driver == "nic.example.com"', None),
     )
-    found = decided(gpu_pod(cuda_image("13.0"), limits={resource: "1"}), *cluster)
+    decision = decided(gpu_pod(cuda_image("13.0"), limits={resource: "1"}), *cluster)
 
-    assert (True, (), ()) == (found.allowed, found.patch, found.warning_lines)
+    assert (True, (), ()) == (decision.allowed, decision.patch, decision.warning_lines)
 
 
 def test_devices_that_are_not_known_completely_are_no_reason_to_deny() -> None:
     """A slice may be still to come."""
     part = gpus_of("h100")
     part["spec"]["pool"]["resourceSliceCount"] = 2
-    found = decided(NEEDY, PLUGIN_T4, DRA_H100, part)
+    decision = decided(NEEDY, PLUGIN_T4, DRA_H100, part)
 
-    assert (True, True) == (found.allowed, bool(found.warning_lines))
+    assert (True, True) == (decision.allowed, bool(decision.warning_lines))

@@ -84,7 +84,7 @@ def test_a_denial_because_of_an_older_major_is_policy_if_nothing_is_known_of_the
     """The message names the setting."""
     decision = decided(nodes(1, "old", gfd("11.4")), gpu_pod(cuda_image("12.4")))
 
-    assert [Basis.POLICY] == [each.basis for each in decision.violations]
+    assert [Basis.POLICY] == [violation.basis for violation in decision.violations]
     assert "the owner of the rule can change majorVersionMismatch" in decision.denial.en
 
 
@@ -631,7 +631,7 @@ def test_every_container_without_a_compatible_node_has_a_violation() -> None:
     decision = decided(cluster, pod(gpu_container(PYTORCH_11_7), share))
 
     assert ["compatibility-gpu-manager-shares", "compatibility-pgpu"] == sorted(
-        found.rule for found in decision.violations
+        violation.rule for violation in decision.violations
     )
 
 
@@ -732,5 +732,5 @@ def test_a_pod_that_selects_no_node_now_gets_no_affinity_where_an_autoscaler_may
     selecting = gpu_pod(cuda_image("12.4"), nodeSelector={"team": "red"})
 
     assert () == decided(scaled, selecting).patch
-    found = decided([node("old", gfd("12.2", A100))], selecting)
-    assert (True, ()) == (found.allowed, found.patch)
+    decision = decided([node("old", gfd("12.2", A100))], selecting)
+    assert (True, ()) == (decision.allowed, decision.patch)

@@ -44,8 +44,10 @@ MIG = "nvidia.com/mig-1g.5gb"
 
 def asking(*numbers: int | dict[str, str], **spec: Any) -> Any:
     """Return a pod with a container for each number of GPUs, or for each set of resources."""
-    limits = [each if isinstance(each, dict) else {GPU: str(each)} for each in numbers]
-    containers = [container(each, each, name=f"c{at}", image=IMAGE, **SHM) for at, each in enumerate(limits)]
+    limits = [number if isinstance(number, dict) else {GPU: str(number)} for number in numbers]
+    containers = [
+        container(limit, limit, name=f"c{at}", image=IMAGE, **SHM) for at, limit in enumerate(limits)
+    ]
     return pod(*containers, volumes=VOLUMES, **spec)
 
 
@@ -148,19 +150,19 @@ def test_more_memory_of_shares_than_any_node_has_is_denied(
     """In MiB, where blocks of 256 MiB or GiB are meant, for example."""
     nodes = [node("one", gfd("12.4", A100), **offered)]
     name, amount = [*asked.items()][-1]
-    found = decided(nodes, asking(asked))
+    decision = decided(nodes, asking(asked))
 
-    assert not found.allowed
-    assert f"the pod requests {amount} {name}, no node has more than {offered[name]}" in found.denial.en
-    assert "fact" in {each.basis for each in found.violations}
-    assert not [text for text in (found.denial.en, *warning_texts(found)) if "no GPU has more" in text]
+    assert not decision.allowed
+    assert f"the pod requests {amount} {name}, no node has more than {offered[name]}" in decision.denial.en
+    assert "fact" in {violation.basis for violation in decision.violations}
+    assert not [text for text in (decision.denial.en, *warning_texts(decision)) if "no GPU has more" in text]
     assert decided(nodes, asking(asked | {name: offered[name]})).allowed
 
 
 def hami(amount: str, *nodes: Node) -> tuple[bool, tuple[str, ...]]:
     """Return whether a share of GPU memory is admitted on nodes, and the warnings about it."""
-    found = decided([*nodes], asking({GPU: "1", "nvidia.com/gpumem": amount}))
-    return found.allowed, tuple(each for each in warning_texts(found) if "gpumem" in each)
+    decision = decided([*nodes], asking({GPU: "1", "nvidia.com/gpumem": amount}))
+    return decision.allowed, tuple(text for text in warning_texts(decision) if "gpumem" in text)
 
 
 def test_a_share_of_more_memory_than_any_gpu_has_is_warned_about() -> None:
@@ -240,7 +242,7 @@ def test_a_share_is_not_compared_where_nodes_may_be_added() -> None:
     document = asking({GPU: "1", "nvidia.com/gpumem": "200000"})
     decision = judged(shipped(), with_pool(None, node("t4", gfd("12.4", T4))), document)
 
-    assert not [each for each in warning_texts(decision) if "no GPU has more than" in each]
+    assert not [text for text in warning_texts(decision) if "no GPU has more than" in text]
 
 
 def test_a_resource_that_no_node_offers_belongs_to_a_scheduler_and_excludes_nothing() -> None:
@@ -362,7 +364,7 @@ def test_a_file_of_nodes_of_managed_pools_is_a_warning(label: str) -> None:
     assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
     assert "the pod requests 16 nvidia.com/gpu, no node has more than 8" in warning_texts(decision)[0]
     assert not judged(forced, inventory(cluster), asking(16)).allowed
-    assert ["fact"] == [each.basis for each in judged(shipped(), read, asking(16)).violations]
+    assert ["fact"] == [violation.basis for violation in judged(shipped(), read, asking(16)).violations]
 
 
 def test_a_file_of_nodes_of_karpenter_and_all_its_pools_denies() -> None:
@@ -370,7 +372,7 @@ def test_a_file_of_nodes_of_karpenter_and_all_its_pools_denies() -> None:
     nodes = inventory(node("a100", gfd("12.4", A100) | {"karpenter.sh/nodepool": "gone"}))
     listed = nodes.with_pools(DeclaredPools((), frozenset({"NodePool"})))
 
-    assert ["fact"] == [each.basis for each in judged(shipped(), listed, asking(16)).violations]
+    assert ["fact"] == [violation.basis for violation in judged(shipped(), listed, asking(16)).violations]
     assert judged(shipped(), nodes, asking(16)).allowed
 
 
@@ -396,7 +398,7 @@ def test_the_rule_sets_the_effect(effect: str, allowed: bool, warnings: int) -> 
     assert (allowed, warnings) == (decision.allowed, len(warning_texts(decision)) if allowed else 0)
     assert allowed == bool(decision.patch)
     assert ("dryrun" == effect) == bool(
-        [each for each in decision.violations if "16" in each.reason.en and allowed]
+        [violation for violation in decision.violations if "16" in violation.reason.en and allowed]
     )
 
 
@@ -416,8 +418,8 @@ def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
     asked = pod(
         *({"name": f"p{at}", "image": IMAGE} for at in range(8500)),
         *(
-            {"name": f"c{at}", "image": IMAGE, "resources": {"limits": each}}
-            for at, each in enumerate(limits)
+            {"name": f"c{at}", "image": IMAGE, "resources": {"limits": limit}}
+            for at, limit in enumerate(limits)
         ),
     )
     nodes, rules = inventory(EIGHT), policy(compatibility_rule(match={"resources": ["nvidia.com/mig-*"]}))

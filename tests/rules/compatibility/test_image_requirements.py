@@ -112,14 +112,14 @@ def _holds(condition: str, machine: Machine) -> bool:
     found = {"cuda": machine.cuda, "driver": machine.driver, "arch": machine.compute}[name]
     numbers = [[int(part) for part in text.split(".")] for text in (found, expected)]
     longest = max(map(len, numbers))
-    one, other = (each + [0] * (longest - len(each)) for each in numbers)
+    one, other = (number + [0] * (longest - len(number)) for number in numbers)
     return COMPARE[operator](one, other)
 
 
 def expression_of(version: str, machine: Machine) -> RequireText | None:
     """Return what the image has on a machine, of its newest build, if that was read."""
     texts = require_of_nvidia_cuda(BUILT_IN, version)
-    return next((each for each in texts if each.architecture == machine.architecture), None)
+    return next((text for text in texts if text.architecture == machine.architecture), None)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -351,12 +351,12 @@ def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_un
 
 
 def _certain(decision: Decision) -> bool:
-    return decision.allowed and not any("compatibility unknown" in each for each in warning_texts(decision))
+    return decision.allowed and not any("compatibility unknown" in text for text in warning_texts(decision))
 
 
 def bases(decision: Decision) -> list[Basis]:
     """Return the basis of each violation."""
-    return [each.basis for each in decision.violations]
+    return [violation.basis for violation in decision.violations]
 
 
 def test_the_brand_of_an_a10g_is_known() -> None:

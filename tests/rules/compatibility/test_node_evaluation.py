@@ -123,7 +123,7 @@ def test_equal_containers_are_evaluated_once() -> None:
 def cluster_of(kinds: int) -> Inventory:
     """Return an inventory of so many kinds of nodes, which differ in the version of the driver."""
     labels = [gfd("11.4") | {"nvidia.com/cuda.driver-version.full": f"470.82.{at}"} for at in range(kinds)]
-    return inventory([node(f"n{at}", each) for at, each in enumerate(labels)])
+    return inventory([node(f"n{at}", label) for at, label in enumerate(labels)])
 
 
 def test_nodes_of_equal_capabilities_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,7 +138,7 @@ def test_nodes_of_equal_capabilities_are_checked_once(monkeypatch: pytest.Monkey
 
     monkeypatch.setattr("rules.compatibility.node_evaluation.check_on_node", counting)
     labels = [gfd("11.4") | {"nvidia.com/cuda.driver-version.full": f"470.82.{at % 5}"} for at in range(10)]
-    cluster = inventory([node(f"n{at}", each) for at, each in enumerate(labels)])
+    cluster = inventory([node(f"n{at}", label) for at, label in enumerate(labels)])
     for name in ("main", "other"):
         assert not judged(shipped(), cluster, pod_of(gpu_container(cuda_image("12.4"), name=name))).allowed
 

@@ -23,7 +23,11 @@ def decided(*clusters: Any, document: Any = TOO_FEW, action: str = "deny", **che
 
 def shown(decision: Decision) -> tuple[bool, list[str], int]:
     """Return whether it is allowed, the action of each violation, and the number of warnings."""
-    return decision.allowed, [each.action for each in decision.violations], len(warning_texts(decision))
+    return (
+        decision.allowed,
+        [violation.action for violation in decision.violations],
+        len(warning_texts(decision)),
+    )
 
 
 @pytest.mark.parametrize(
@@ -57,8 +61,8 @@ def test_a_dry_run_of_a_check_leaves_the_rest_of_the_rule_as_it_is() -> None:
 
     assert without.patch == tried.patch
     assert without.patch
-    assert ([], ["dryrun"]) == ([*without.violations], [each.action for each in tried.violations])
-    assert ["deny", "dryrun"] == sorted(each.action for each in none.violations)
+    assert ([], ["dryrun"]) == ([*without.violations], [violation.action for violation in tried.violations])
+    assert ["deny", "dryrun"] == sorted(violation.action for violation in none.violations)
 
 
 def test_several_rules_tell_a_finding_once() -> None:
@@ -71,7 +75,9 @@ def test_several_rules_tell_a_finding_once() -> None:
     ]
     decision = judged(policy(*rules), inventory(), TOO_FEW)
 
-    assert [("compatibility-deny", "deny")] == [(each.rule, each.action) for each in decision.violations]
+    assert [("compatibility-deny", "deny")] == [
+        (violation.rule, violation.action) for violation in decision.violations
+    ]
     assert () == warning_texts(decision)
 
 

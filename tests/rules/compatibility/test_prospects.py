@@ -67,21 +67,21 @@ def in_pool(*names: str) -> list[Any]:
 def test_a_pod_that_only_a_pool_can_run_is_allowed_and_brings_its_node() -> None:
     """With a note that names the pool; without it the pod is denied."""
     assert not decided(NEEDY, [OLD_T4]).allowed
-    found = decided(NEEDY, [OLD_T4], profile("h100"))
+    decision = decided(NEEDY, [OLD_T4], profile("h100"))
 
-    assert (True, ()) == (found.allowed, warning_texts(found))
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
     assert [
         "no node is compatible now; an autoscaler can add one: NodeProfile h100 (NVIDIA-H100-80GB-HBM3)"
-    ] == [note.en for note in found.notes]
-    assert in_pool("h100") == terms(found)
+    ] == [note.en for note in decision.notes]
+    assert in_pool("h100") == terms(decision)
 
 
 def test_a_cluster_without_nodes_brings_the_first_one() -> None:
     """Scale from zero."""
-    found = decided(NEEDY, [], profile("h100"), profile("t4", NodeCapabilities(product="Tesla-T4")))
+    decision = decided(NEEDY, [], profile("h100"), profile("t4", NodeCapabilities(product="Tesla-T4")))
 
-    assert found.allowed
-    assert in_pool("h100") == terms(found)
+    assert decision.allowed
+    assert in_pool("h100") == terms(decision)
 
 
 def test_the_labels_of_a_pool_are_the_last_term_if_nodes_are_compatible() -> None:
@@ -93,10 +93,10 @@ def test_the_labels_of_a_pool_are_the_last_term_if_nodes_are_compatible() -> Non
 
 def test_a_pool_of_which_a_fact_is_unknown_is_a_warning_and_injects_nothing() -> None:
     """Its nodes may be compatible."""
-    found = decided(NEEDY, [OLD_T4], profile("any", NodeCapabilities()))
+    decision = decided(NEEDY, [OLD_T4], profile("any", NodeCapabilities()))
 
-    assert (True, ()) == (found.allowed, found.patch)
-    assert "NodeProfile any may bring one" in warning_texts(found)[0]
+    assert (True, ()) == (decision.allowed, decision.patch)
+    assert "NodeProfile any may bring one" in warning_texts(decision)[0]
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_a_pool_that_brings_no_compatible_node_does_not_keep_a_pod_from_being_de
 def test_a_pool_that_fits_but_is_not_tolerated_is_no_reason_to_deny_and_its_taint_is_told() -> None:
     """As for nodes: a toleration may still be added."""
     taint = Taint("nvidia.com/gpu", "present")
-    found = decided(NEEDY, [OLD_T4], profile("h100", taints=(taint,)))
+    decision = decided(NEEDY, [OLD_T4], profile("h100", taints=(taint,)))
 
-    assert (True, ()) == (found.allowed, found.patch)
-    assert warning_texts(found)[0].startswith(
+    assert (True, ()) == (decision.allowed, decision.patch)
+    assert warning_texts(decision)[0].startswith(
         "gpugate: container 'main': the pod does not tolerate taint nvidia.com/gpu=present:NoSchedule of the "
     )
-    assert "; tolerate {key: nvidia.com/gpu" in warning_texts(found)[0]
+    assert "; tolerate {key: nvidia.com/gpu" in warning_texts(decision)[0]
     misfit = NodeCapabilities(product="Tesla-T4", cuda=(13, 0), driver="580.65.06")
     assert not decided(NEEDY, [OLD_T4], profile("t4", misfit, taints=(taint,))).allowed
 
@@ -166,9 +166,9 @@ def test_affinity_keeps_pods_from_a_pool_that_does_not_fit_although_all_nodes_do
     unfit = profile("t4", NodeCapabilities(product="Tesla-T4", cuda=(13, 0)))
 
     assert () == decided(NEEDY, [node("h100", labels)], profile("h100")).patch
-    found = decided(NEEDY, [node("h100", labels)], profile("h100"), unfit)
-    assert in_pool("h100") == terms(found)[-1:]
-    assert len(terms(found)) > 1
+    decision = decided(NEEDY, [node("h100", labels)], profile("h100"), unfit)
+    assert in_pool("h100") == terms(decision)[-1:]
+    assert len(terms(decision)) > 1
 
 
 @pytest.mark.parametrize(
@@ -215,10 +215,10 @@ def test_a_pool_that_may_fit_is_preferred_to_one_that_certainly_does_not() -> No
     """An autoscaler would bring the cheapest node, which does not run the pod."""
     unknown = NodeCapabilities(product="NVIDIA-H100-80GB-HBM3")
     misfit = profile("t4", NodeCapabilities(product="Tesla-T4"))
-    found = decided(NEEDY, [OLD_T4], profile("h100", unknown), misfit)
+    decision = decided(NEEDY, [OLD_T4], profile("h100", unknown), misfit)
 
-    assert (True, in_pool("h100")) == (found.allowed, terms(found))
-    assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in warning_texts(found)[0]
+    assert (True, in_pool("h100")) == (decision.allowed, terms(decision))
+    assert "NodeProfile h100 (NVIDIA-H100-80GB-HBM3) may bring one" in warning_texts(decision)[0]
     assert () == decided(NEEDY, [OLD_T4], profile("h100", unknown)).patch
 
     from_zero = decided(NEEDY, [], profile("h100", unknown), misfit)
@@ -234,9 +234,9 @@ def test_a_pool_that_may_fit_is_not_the_only_way_where_others_are_not_declared()
     patches = []
     for signs in (frozenset[str](), frozenset({"cluster-autoscaler-status"})):
         cluster = inventory([OLD_T4]).with_pools(DeclaredPools(pools, frozenset({"NodePool"}), signs))
-        found = judged(policy(), cluster, NEEDY)
-        assert (True, True) == (found.allowed, "NodePool h100" in warning_texts(found)[0])
-        patches.append(bool(found.patch))
+        verdict = judged(policy(), cluster, NEEDY)
+        assert (True, True) == (verdict.allowed, "NodePool h100" in warning_texts(verdict)[0])
+        patches.append(bool(verdict.patch))
 
     assert [True, False] == patches
 
@@ -249,6 +249,6 @@ def test_a_pool_of_unknown_size_may_have_what_is_too_much_for_another() -> None:
     ]
     cluster = inventory([OLD_T4]).with_pools(DeclaredPools(tuple(pools), frozenset({"NodePool"})))
     document = gpu_pod("vllm/vllm-openai:v0.8.4", "--dtype=bfloat16", limits={GPU: 8})
-    found = judged(policy(), cluster, document)
+    verdict = judged(policy(), cluster, document)
 
-    assert (True, in_pool("any")) == (found.allowed, terms(found)), found
+    assert (True, in_pool("any")) == (verdict.allowed, terms(verdict)), verdict

@@ -84,8 +84,8 @@ def test_the_text_of_a_rule_stays_as_it_is(text: str) -> None:
                 enforcementAction=action,
             )
         )
-        found = decision(rules, pod(container({DEVICE: "1"})))
-        assert f"expected more than {text} [rule" in "\n".join([found.denial.en, *warning_texts(found)])
+        answer = decision(rules, pod(container({DEVICE: "1"})))
+        assert f"expected more than {text} [rule" in "\n".join([answer.denial.en, *warning_texts(answer)])
 
 
 def test_containers_with_equal_requirements_are_named_together() -> None:
@@ -98,8 +98,10 @@ def test_containers_with_equal_requirements_are_named_together() -> None:
         [("a", image), ("b", cuda_image("12.6"))],
     ]
     messages = [
-        judged(rules, cluster, pod(*[gpu_container(image, name=name) for name, image in each])).denial.en
-        for each in pods
+        judged(
+            rules, cluster, pod(*[gpu_container(image, name=name) for name, image in pod_object])
+        ).denial.en
+        for pod_object in pods
     ]
 
     assert ["container 'a'", "containers 'a', 'b'", "containers 'a', 'b' together"] == [

@@ -91,7 +91,7 @@ class Cell(NamedTuple):
 def verdict_of(results: tuple[CheckResult, ...]) -> Cell:
     """Return the verdict of check results, with the reasons of the worst level."""
     level = level_of(results)
-    worst = [each for each in results if each.level is level]
+    worst = [result for result in results if result.level is level]
     verdict = Verdict.WARNING
     if level is Level.COMPATIBLE:
         verdict = Verdict.NOTE if worst else Verdict.FITS
@@ -159,9 +159,9 @@ def test_no_older_driver_simply_fits() -> None:
     for image, gpu, driver in below_native():
         model = gpu_model(BUILT_IN, GPUS[gpu])
         for runtime, of_node in RUNTIMES.items():
-            found = cell(image, gpu, driver, runtime)
-            assert Verdict.FITS is not found.verdict, (image, gpu, driver, runtime)
-            if any("forward compatibility" in each for each in found.reasons):
+            cell_result = cell(image, gpu, driver, runtime)
+            assert Verdict.FITS is not cell_result.verdict, (image, gpu, driver, runtime)
+            if any("forward compatibility" in reason for reason in cell_result.reasons):
                 in_image = needs(image).cuda_compat
                 assert in_image is CompatLibraries.LOADER_PATH or (
                     in_image is CompatLibraries.INSIDE and of_node.loads_compat
@@ -177,9 +177,9 @@ def test_an_older_major_fits_only_by_libraries_that_are_loaded() -> None:
         need = needs(image).cuda
         assert need is not None
         for runtime in RUNTIMES:
-            found = cell(image, gpu, driver, runtime)
-            if DRIVERS[driver][0] < need.version.major and found.verdict is Verdict.NOTE:
-                assert "it runs by forward compatibility (cuda-compat)" in found.reasons[0]
+            cell_result = cell(image, gpu, driver, runtime)
+            if DRIVERS[driver][0] < need.version.major and cell_result.verdict is Verdict.NOTE:
+                assert "it runs by forward compatibility (cuda-compat)" in cell_result.reasons[0]
 
 
 def test_a_fact_in_an_unknown_mode_is_a_fact_in_every_mode() -> None:

@@ -141,7 +141,11 @@ def test_a_node_that_is_set_up_for_another_mode_is_incompatible(limits: dict[str
         )
         for value in ("pgpu", "vgpu", "mps", "pgpu-dra", None)
     ]
-    others = [each for each in cluster if each["metadata"]["name"] not in (mode, "unlabelled", "pgpu-dra")]
+    others = [
+        document
+        for document in cluster
+        if document["metadata"]["name"] not in (mode, "unlabelled", "pgpu-dra")
+    ]
     document = gpu_pod(cuda_image("12.4"), limits=limits)
 
     assert [mode, "pgpu-dra", "unlabelled"] == admitted_to(cluster, document)
@@ -391,7 +395,7 @@ def test_a_weaker_rule_never_weakens_a_stricter_one() -> None:
 
         assert not judged(rules, inventory(old), document).allowed
         assert (True, ["new-0"]) == (decision.allowed, targets(old + new, document, decision))
-        assert ["trial"] == [found.rule for found in decision.violations]
+        assert ["trial"] == [violation.rule for violation in decision.violations]
 
 
 def test_if_no_node_satisfies_both_rules_the_stricter_decides_and_the_other_warns() -> None:
@@ -434,7 +438,7 @@ def test_affinity_admits_the_nodes_that_satisfy_nvidia_require(expression: str, 
         node("c126", gfd("12.6", A100)),
         node("c130", gfd("13.0", A100)),
     )
-    others = [each for each in cluster if each["metadata"]["name"] not in expected]
+    others = [document for document in cluster if document["metadata"]["name"] not in expected]
     document = requiring(NVIDIA_REQUIRE_CUDA=expression)
     disabled = requiring(NVIDIA_REQUIRE_CUDA=expression, NVIDIA_DISABLE_REQUIRE="1")
 
@@ -582,7 +586,7 @@ def test_a_row_can_declare_the_gpus_that_an_image_is_built_for(
     cluster = [node(name, gfd("12.4", gpu)) for name, gpu in every.items()]
     row = {"image": "team/*", "computeCapabilities": ["7.5", "8.0"], **ptx}
     document = gpu_pod("team/app:v1")
-    others = [each for each in cluster if each["metadata"]["name"] not in expected]
+    others = [document for document in cluster if document["metadata"]["name"] not in expected]
 
     assert expected == targets(cluster, document, catalogued(cluster, document, row))
     assert "the image holds no code for compute capability" in catalogued(others, document, row).denial.en

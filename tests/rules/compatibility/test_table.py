@@ -52,8 +52,8 @@ MISFIT = pool("misfit", product=T4[0], cuda=(13, 0))
 
 def cluster(*entries: Node | NodePool) -> Inventory:
     """Return the inventory of nodes and pools; all NodePools are among them."""
-    pools = tuple(each for each in entries if isinstance(each, NodePool))
-    nodes = [each for each in entries if not isinstance(each, NodePool)]
+    pools = tuple(entry for entry in entries if isinstance(entry, NodePool))
+    nodes = [entry for entry in entries if not isinstance(entry, NodePool)]
     return inventory(nodes).with_pools(DeclaredPools(pools, frozenset({KARPENTER} if pools else ())))
 
 
@@ -115,7 +115,7 @@ def test_if_no_ready_node_fits_but_a_pool_does_it_is_named_and_required(entries:
     assert (True, ()) == (decision.allowed, warning_texts(decision))
     (note,) = decision.notes
     assert "an autoscaler can add one: NodePool fits (NVIDIA-H100-80GB-HBM3)" in note.en
-    free = not any(each in (OLD, MISFIT) for each in entries)  # there is nothing to keep the pod from
+    free = not any(entry in (OLD, MISFIT) for entry in entries)  # there is nothing to keep the pod from
     assert ([] if free else [in_pool("fits")]) == terms(decision)
 
 
@@ -227,7 +227,7 @@ def test_they_stay_if_without_them_the_term_admits_what_may_not_fit(other: Node 
     after = cluster(node("ready", gfd("13.0", H100)), OLD, other, declared(DECLARED))
     term = terms(judged(shipped(), after, NEEDY))[-1]
 
-    assert DECLARED == {each["key"]: each["values"][0] for each in term["matchExpressions"]}
+    assert DECLARED == {expression["key"]: expression["values"][0] for expression in term["matchExpressions"]}
 
 
 def test_they_stay_if_a_pool_has_no_other_labels() -> None:
@@ -235,4 +235,4 @@ def test_they_stay_if_a_pool_has_no_other_labels() -> None:
     labels = {"nvidia.com/gpu.product": H100[0]}
     (term,) = terms(judged(shipped(), cluster(OLD, declared(labels)), NEEDY))
 
-    assert labels == {each["key"]: each["values"][0] for each in term["matchExpressions"]}
+    assert labels == {expression["key"]: expression["values"][0] for expression in term["matchExpressions"]}

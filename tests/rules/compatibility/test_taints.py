@@ -72,8 +72,8 @@ def test_the_fix_works_a_pod_that_tolerates_the_taint_gets_no_warning(toleration
 def fixes(text: str) -> list[dict[str, str]]:
     """Return the tolerations in a message."""
     listed = text.partition("; tolerate ")[2].rpartition("}")[0]
-    found: list[dict[str, str]] = yaml.safe_load(f"[{listed}}}]")
-    return found
+    document: list[dict[str, str]] = yaml.safe_load(f"[{listed}}}]")
+    return document
 
 
 @pytest.mark.parametrize(
@@ -102,9 +102,9 @@ def test_the_suggested_tolerations_suffice_for_the_nodes_that_need_the_fewest(
 
 def test_the_named_rule_adds_these_tolerations() -> None:
     """It is shipped, but disabled."""
-    (rule,) = [each for each in shipped_rules().injections if each.name == TOLERATIONS_RULE]
+    (rule,) = [injection for injection in shipped_rules().injections if injection.name == TOLERATIONS_RULE]
 
-    assert gpu_tolerations() == [dict(each) for each in rule.inject.tolerations]
+    assert gpu_tolerations() == [dict(toleration) for toleration in rule.inject.tolerations]
     assert not rule.enabled
 
 

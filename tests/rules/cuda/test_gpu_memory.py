@@ -62,9 +62,9 @@ def test_the_units_are_those_of_the_built_in_rules() -> None:
 )
 def test_the_name_of_a_mig_profile_says_its_memory_rounded_to_gib(name: str, mib: int | None) -> None:
     """So the slice has half a GiB more at most."""
-    found = requested(**{name: "1"})
+    requested_amounts = requested(**{name: "1"})
 
-    assert mib == (found.mib if found else None)
+    assert mib == (requested_amounts.mib if requested_amounts else None)
 
 
 def test_memory_takes_precedence_over_a_share_in_percent() -> None:
@@ -78,9 +78,13 @@ def test_memory_takes_precedence_over_a_share_in_percent() -> None:
 
 def test_zero_requests_nothing_and_fractions_are_rounded_up() -> None:
     """The next resource counts."""
-    found = requested(**{"nvidia.com/gpumem": "0", "tencent.com/vcuda-memory": "1500m"})
+    requested_amounts = requested(**{"nvidia.com/gpumem": "0", "tencent.com/vcuda-memory": "1500m"})
 
-    assert found is not None
-    assert ("tencent.com/vcuda-memory", 384, True) == (found.resource, found.mib, found.certain)
-    assert "160" == found.amount_for(40960)
-    assert int(parse_quantity("256Mi")) == found.unit
+    assert requested_amounts is not None
+    assert ("tencent.com/vcuda-memory", 384, True) == (
+        requested_amounts.resource,
+        requested_amounts.mib,
+        requested_amounts.certain,
+    )
+    assert "160" == requested_amounts.amount_for(40960)
+    assert int(parse_quantity("256Mi")) == requested_amounts.unit

@@ -275,7 +275,7 @@ def test_what_a_row_of_a_cluster_does_not_state_comes_from_the_built_in_row() ->
     """The config of an image shows its requirement, but not the GPUs that it has code for."""
     of_row, of_family = with_row(ImageCase(require=REQUIRE)), find(VLLM)
 
-    assert ("ours", ["cuda>=12.4"]) == (of_row.row, [each.text for each in of_row.constraints])
+    assert ("ours", ["cuda>=12.4"]) == (of_row.row, [constraint.text for constraint in of_row.constraints])
     for fact in ("cuda", "exact", "certain", "cuda_origin", "compute", "built_for", "cuda_compat"):
         assert getattr(of_family, fact) == getattr(of_row, fact)
 
@@ -315,7 +315,7 @@ def test_rows_for_the_platforms_of_an_image_are_one_fact(image: str) -> None:
 
     assert ("linux/amd64", "linux/arm64") == facts.platforms
     assert [("amd64", "cuda>=12.4"), ("arm64", "cuda>=12.5")] == [
-        (each.architecture, each.text) for each in facts.constraints
+        (constraint.architecture, constraint.text) for constraint in facts.constraints
     ]
 
 

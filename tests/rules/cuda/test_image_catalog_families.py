@@ -403,7 +403,7 @@ def test_every_row_has_an_example() -> None:
 def test_every_case_is_the_first_for_some_version(row: FamilyRow) -> None:
     """No case is hidden by those before it."""
     specifiers = [SpecifierSet(case.versions or "") for case in row.cases]
-    bounds = [bound.version.removesuffix(".*") for each in specifiers for bound in each]
+    bounds = [bound.version.removesuffix(".*") for specifier in specifiers for bound in specifier]
     versions = [Version(bound) for bound in ("0.1", *bounds)]
     firsts = {
         next((case for case in row.cases if case.versions and covers(case.versions, version)), None)
@@ -532,7 +532,7 @@ def test_a_mirror_or_suffix_does_not_change_what_is_known(prefix: str, suffix: s
 )
 def test_moving_tags_and_versions_to_come_only_warn(row: FamilyRow, case: ImageCase) -> None:
     """And they have the base of the last release, so that they agree with it where the facts do."""
-    newest = next((each for each in row.cases if not each.at_least), None)
+    newest = next((case for case in row.cases if not case.at_least), None)
     has_base = newest is not None and bool(newest.base or newest.require)
 
     assert not case.status.certain

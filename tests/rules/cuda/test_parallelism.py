@@ -32,8 +32,8 @@ def needed(image: str, *words: str, **env: str) -> list[str]:
     """Return what a container needs; `?`: uncertain, `/2`: on two nodes, `/*`: on an unknown number."""
     nodes = {None: "/*", 1: ""}
     return [
-        f"{each.gpus}{nodes.get(each.nodes, f'/{each.nodes}')}{'' if each.certain else '?'}"
-        for each in found(image, *words, **env)
+        f"{log.gpus}{nodes.get(log.nodes, f'/{log.nodes}')}{'' if log.certain else '?'}"
+        for log in found(image, *words, **env)
     ]
 
 
@@ -163,7 +163,7 @@ def test_a_result_names_the_flags_as_written() -> None:
 )
 def test_a_server_alone_uses_no_other_gpus(words: list[str], exact: bool) -> None:
     """Unless there are further servers or replicas, or an unknown number of them."""
-    assert {exact} == {each.exact for each in found(SGLANG, *words)}
+    assert {exact} == {log.exact for log in found(SGLANG, *words)}
 
 
 @pytest.mark.parametrize("value", ["0", "-1", "two", "9999999", "²", "", "1e3"])
@@ -201,4 +201,4 @@ def test_many_servers_with_many_arguments_are_bounded() -> None:
 )
 def test_no_command_line_raises(words: list[str], env: dict[str, str], image: str) -> None:
     """And what is needed is a number of GPUs."""
-    assert all(each.gpus > 0 for each in found(image, *words, **env))
+    assert all(log.gpus > 0 for log in found(image, *words, **env))

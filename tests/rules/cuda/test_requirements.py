@@ -119,18 +119,18 @@ def test_an_annotation_can_be_for_one_container(annotations: dict[str, Any], ver
 @pytest.mark.parametrize("name", [CUDA, COMPUTE, COMPAT, f"{CUDA}.main"])
 def test_an_invalid_annotation_is_a_problem_and_requires_nothing(name: str) -> None:
     """The next source is used."""
-    found = needs(PYTORCH, annotations={name: "newest" * 40})
+    requirements = needs(PYTORCH, annotations={name: "newest" * 40})
 
-    assert (("11.7", "pytorch/pytorch"), 1) == (cuda(found), len(found.problems))
-    assert "cannot be understood; write it as `" in found.problems[0].en
-    assert len(found.problems[0].en) < 200
+    assert (("11.7", "pytorch/pytorch"), 1) == (cuda(requirements), len(requirements.problems))
+    assert "cannot be understood; write it as `" in requirements.problems[0].en
+    assert len(requirements.problems[0].en) < 200
 
 
 def test_the_highest_of_several_constraints_is_the_version_of_an_unknown_image() -> None:
     """They are ANDed."""
-    found = needs("team/app:v1", env=[REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")])
+    requirements = needs("team/app:v1", env=[REQUIRE, variable("NVIDIA_REQUIRE_X", "cuda>=12.6")])
 
-    assert (">=12.6", "NVIDIA_REQUIRE_CUDA") == cuda(found)
+    assert (">=12.6", "NVIDIA_REQUIRE_CUDA") == cuda(requirements)
 
 
 @pytest.mark.parametrize(
@@ -158,12 +158,12 @@ def test_without_a_usable_variable_the_image_is_the_source(
 
 def test_an_invalid_variable_is_a_problem_and_excludes_no_node() -> None:
     """It is reported as a warning."""
-    found = needs(PYTORCH, env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")])
+    requirements = needs(PYTORCH, env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>==12.4")])
 
-    assert () == found.constraints
+    assert () == requirements.constraints
     assert [
         "NVIDIA_REQUIRE_CUDA: `cuda>==12.4` is not an expression that the NVIDIA container runtime can read"
-    ] == [problem.en.partition(";")[0] for problem in found.problems]
+    ] == [problem.en.partition(";")[0] for problem in requirements.problems]
 
 
 @pytest.mark.parametrize(
@@ -177,24 +177,24 @@ def test_a_declaration_of_the_pod_replaces_what_is_known_of_the_image(
     annotations: dict[str, str], env: list[dict[str, Any]], version: str, declared: tuple[str, ...]
 ) -> None:
     """With it a user corrects a wrong row; it is kept which one it was."""
-    found = needs(VLLM, env=env, annotations=annotations)
+    requirements = needs(VLLM, env=env, annotations=annotations)
 
-    assert found.cuda is not None
+    assert requirements.cuda is not None
     assert ((), version, declared) == (
-        found.constraints,
-        str(found.cuda.version),
-        found.declared,
+        requirements.constraints,
+        str(requirements.cuda.version),
+        requirements.declared,
     )
     assert () == needs(VLLM).declared
 
 
 def test_a_version_in_a_variable_of_the_pod_does_not_change_what_the_image_requires() -> None:
     """The container runtime reads NVIDIA_REQUIRE_CUDA of the image; only versions are compared."""
-    found = needs(VLLM, env=[variable("CUDA_VERSION", "11.0.3")])
+    requirements = needs(VLLM, env=[variable("CUDA_VERSION", "11.0.3")])
 
-    assert found.cuda is not None
-    assert (needs(VLLM).constraints, "11.0") == (found.constraints, str(found.cuda.version))
-    assert ("CUDA_VERSION",) == found.declared
+    assert requirements.cuda is not None
+    assert (needs(VLLM).constraints, "11.0") == (requirements.constraints, str(requirements.cuda.version))
+    assert ("CUDA_VERSION",) == requirements.declared
 
 
 def test_a_variable_that_replaces_one_of_the_image_is_a_declaration() -> None:
@@ -209,16 +209,16 @@ def test_an_empty_requirement_of_the_pod_makes_the_version_of_the_image_count() 
     empty = variable("NVIDIA_REQUIRE_CUDA", "")
     own = needs(VLLM, env=[empty, variable("CUDA_VERSION", "12.6.3")])
 
-    assert ["cuda>=12.4"] == [each.text for each in needs(VLLM, env=[empty]).constraints]
-    assert ["cuda>=12.6"] == [each.text for each in own.constraints]
+    assert ["cuda>=12.4"] == [constraint.text for constraint in needs(VLLM, env=[empty]).constraints]
+    assert ["cuda>=12.6"] == [constraint.text for constraint in own.constraints]
     assert () == needs("pytorch/pytorch:2.4.0-cuda12.4-cudnn9-runtime", env=[empty]).constraints
 
 
 def test_a_declaration_does_not_replace_the_variables_of_the_pod() -> None:
     """NVIDIA's container runtime reads them, whatever an annotation says."""
-    found = needs(PYTORCH, env=[REQUIRE], annotations={CUDA: "11.0"})
+    requirements = needs(PYTORCH, env=[REQUIRE], annotations={CUDA: "11.0"})
 
-    assert ["cuda>=12.1"] == [each.text for each in found.constraints]
+    assert ["cuda>=12.1"] == [constraint.text for constraint in requirements.constraints]
 
 
 def test_the_declaration_of_the_version_that_the_image_has_changes_nothing_else() -> None:
@@ -244,9 +244,9 @@ def test_a_variable_of_the_pod_replaces_that_of_the_image(
     env: list[dict[str, Any]], texts: list[str]
 ) -> None:
     """By its name, as container runtimes do; one that is unknown leaves nothing known."""
-    found = needs(VLLM, env=env)
+    requirements = needs(VLLM, env=env)
 
-    assert texts == [each.text.partition(" ")[0] for each in found.constraints]
+    assert texts == [constraint.text.partition(" ")[0] for constraint in requirements.constraints]
 
 
 @pytest.mark.parametrize(
@@ -279,10 +279,10 @@ def test_all_sources_of_a_compute_capability_are_used(
 
 def test_a_requirement_does_not_define_the_toolkit() -> None:
     """It is for the driver; the capabilities of the image depend on its toolkit."""
-    found = needs("team/app:cu121", env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")])
+    requirements = needs("team/app:cu121", env=[variable("NVIDIA_REQUIRE_CUDA", "cuda>=13.0")])
 
-    assert (("12.1", "CUDA in the tag"), ["5.0"]) == (cuda(found), compute(found))
-    assert ["cuda>=13.0"] == [each.text for each in found.constraints]
+    assert (("12.1", "CUDA in the tag"), ["5.0"]) == (cuda(requirements), compute(requirements))
+    assert ["cuda>=13.0"] == [constraint.text for constraint in requirements.constraints]
 
 
 @pytest.mark.parametrize(
@@ -352,17 +352,17 @@ def test_a_message_explains_the_source_of_the_version(arguments: dict[str, Any],
 
 def test_a_message_explains_the_source_of_the_compute_capability() -> None:
     """And a fix other than a newer GPU."""
-    found = needs("vllm/vllm-openai:v0.20.2", "--dtype=bfloat16", annotations={COMPUTE: "8.0"})
+    requirements = needs("vllm/vllm-openai:v0.20.2", "--dtype=bfloat16", annotations={COMPUTE: "8.0"})
 
-    assert found.cuda is not None
+    assert requirements.cuda is not None
     assert [
         "annotation gpugate.dev/min-compute-capability asks for compute capability 8.0",
         "image `vllm/vllm-openai:v0.20.2` supports compute capability 7.5 and higher",
-        f"{found.cuda.origin.en}, which compiles for compute capability 7.5 and higher",
+        f"{requirements.cuda.origin.en}, which compiles for compute capability 7.5 and higher",
         "`--dtype=bfloat16` of vLLM 0.20.2 needs compute capability 8.0 or higher",
-    ] == [need.origin.en for need in found.compute]
+    ] == [need.origin.en for need in requirements.compute]
     assert ["", "", "use an image with an older CUDA", "set --dtype=half or use an AWQ or GPTQ model"] == [
-        need.remedy.en for need in found.compute
+        need.remedy.en for need in requirements.compute
     ]
 
 
@@ -389,9 +389,11 @@ def test_no_pod_raises(
     image: str, words: list[str], annotations: dict[str, str], env: list[dict[str, Any]]
 ) -> None:
     """And every requirement has a parsed version."""
-    found = needs(image, *words, env=env, annotations=annotations)
+    requirements = needs(image, *words, env=env, annotations=annotations)
 
-    assert found.cuda is None or found.cuda.version == CudaVersion.parse(str(found.cuda.version))
+    assert requirements.cuda is None or requirements.cuda.version == CudaVersion.parse(
+        str(requirements.cuda.version)
+    )
 
 
 # Each of these was guessed wrongly once.
@@ -533,12 +535,12 @@ def test_equal_facts_share_one_result() -> None:
 def test_a_policy_uses_its_own_image_catalogue() -> None:
     """After an edit of the catalogue nothing of the old one is left."""
     facts = ContainerFacts("team/app:v1")
-    found = [
+    cudas = [
         policy(image_catalog({"image": "*team/app:*", "cuda": version})).requirements_of(facts).cuda
         for version in ("12.1", "11.8")
     ]
 
-    assert ["12.1", "11.8"] == [str(each.version) for each in found if each]
+    assert ["12.1", "11.8"] == [str(each.version) for each in cudas if each]
 
 
 def test_containers_that_differ_in_one_word_have_their_own_requirements() -> None:

@@ -174,10 +174,10 @@ def test_vllm_up_to_0_8_5_takes_bfloat16_of_the_config_and_stops_without_it(
     image: str, args: list[str], certain: list[bool]
 ) -> None:
     """Later versions, an unknown version and other servers take float16."""
-    found = [model.precision for model in served(image, *args) if model.precision]
+    precisions = [model.precision for model in served(image, *args) if model.precision]
 
-    assert certain == [each.certain for each in found]
-    assert {(8, 0)} >= {each.since for each in found}
+    assert certain == [precision.certain for precision in precisions]
+    assert {(8, 0)} >= {precision.since for precision in precisions}
 
 
 def test_vllm_refuses_float16_for_a_model_that_has_none_and_takes_float32_on_older_gpus() -> None:
@@ -218,9 +218,9 @@ def test_a_model_needs_what_the_quantization_of_its_files_does(
     image: str, args: list[str], needed: list[str]
 ) -> None:
     """As the value of the flag without which vLLM takes it from the config."""
-    found = [model.precision for model in served(image, *args) if model.precision]
+    precisions = [model.precision for model in served(image, *args) if model.precision]
 
-    assert needed == [f"{each.since}{'' if each.certain else '?'}" for each in found]
+    assert needed == [f"{precision.since}{'' if precision.certain else '?'}" for precision in precisions]
 
 
 def test_phi_4_cannot_be_split_into_4_parts_because_of_its_10_key_value_heads() -> None:

@@ -18,18 +18,21 @@ KNOWN = {"SET": "half", "EMPTY": "", "FLAGS": "--dtype half  --port 1"}
 
 def lines(script: str) -> list[str]:
     """Return the commands; `?` marks uncertain words, `??` uncertain commands, `_` unknown text."""
-    found = commands(script, KNOWN, {"SECRET"})
+    shown_commands = commands(script, KNOWN, {"SECRET"})
     written = (
-        ["|".join(f"{word.text}{'' if word.certain else '?'}" for word in each.words), each.certain]
-        for each in found
+        [
+            "|".join(f"{word.text}{'' if word.certain else '?'}" for word in shown_command.words),
+            shown_command.certain,
+        ]
+        for shown_command in shown_commands
     )
     return [f"{words}{'' if certain else '??'}".replace(UNKNOWN, "_") for words, certain in written]
 
 
 def argument(script: str) -> str:
     """Return the words after `x` of the command that starts it."""
-    (found,) = (line for line in lines(script) if line.startswith("x"))
-    return found[2:]
+    (text,) = (line for line in lines(script) if line.startswith("x"))
+    return text[2:]
 
 
 @pytest.mark.parametrize(
@@ -198,7 +201,9 @@ def test_a_command_has_the_variables_that_the_script_sets_for_it(
     script: str, expected: dict[str, str]
 ) -> None:
     """Those in which the caller is interested: exported ones, and those of the container."""
-    (command,) = (each for each in commands(script, KNOWN, (), {"SET", "NEW"}) if each.words[0].text == "x")
+    (command,) = (
+        command for command in commands(script, KNOWN, (), {"SET", "NEW"}) if command.words[0].text == "x"
+    )
 
     assert expected == {name: word.text for name, word in command.env.items()}
 
@@ -223,23 +228,23 @@ def test_the_script_of_a_shell_is_found(words: list[str], index: int | None) -> 
 
 def test_all_scripts_in_a_script_are_read() -> None:
     """None can be hidden behind others."""
-    found = commands("sh -c y; " * 100 + "sh -c x", {})
+    shown_commands = commands("sh -c y; " * 100 + "sh -c x", {})
 
-    assert ["y"] * 100 + ["x"] == [command.words[0].text for command in found]
+    assert ["y"] * 100 + ["x"] == [command.words[0].text for command in shown_commands]
 
 
 def test_scripts_inside_each_other_are_read_up_to_a_depth() -> None:
     """The others are arguments."""
-    (found,) = commands("eval " * MAX_DEPTH + "x", {})
+    (command,) = commands("eval " * MAX_DEPTH + "x", {})
 
-    assert ["eval", "x"] == [word.text for word in found.words]
+    assert ["eval", "x"] == [word.text for word in command.words]
 
 
 def test_a_long_script_is_read_to_its_end() -> None:
     """Text before a command does not hide it."""
-    found = commands(f"x {'y' * 10**6}\n" + "y 1; " * 3000 + "z", {})
+    shown_commands = commands(f"x {'y' * 10**6}\n" + "y 1; " * 3000 + "z", {})
 
-    assert ("x", "z") == (found[0].words[0].text, found[-1].words[0].text)
+    assert ("x", "z") == (shown_commands[0].words[0].text, shown_commands[-1].words[0].text)
 
 
 @pytest.mark.parametrize("part", ["x;", "x $A ", "\\a", "''", "``", "sh -c x;", "A=1 ", "export A=$A\n"])

@@ -65,17 +65,17 @@ def test_an_additional_rule_adds_to_the_rule_of_the_resource() -> None:
 def test_an_additional_rule_is_evaluated_once_for_a_container_with_several_of_its_resources() -> None:
     """At the first of them."""
     rules = policy(additional(DEADLINE, MEMORY))
-    found = decision(rules, pod(container({GPU: "1", "nvidia.com/gpumem": "8000"}), container({"cpu": "1"})))
+    answer = decision(rules, pod(container({GPU: "1", "nvidia.com/gpumem": "8000"}), container({"cpu": "1"})))
 
-    assert [f"spec.containers[0].resources.limits[{GPU}]"] * 2 == refused_at(found)
+    assert [f"spec.containers[0].resources.limits[{GPU}]"] * 2 == refused_at(answer)
 
 
 def test_an_additional_rule_sets_nothing_and_checks_no_request() -> None:
     """The resource's own rule does."""
     document = pod(container({GPU: "2"}, {GPU: "2"}), activeDeadlineSeconds=60)
-    found = decision(policy(additional(DEADLINE)), document)
+    answer = decision(policy(additional(DEADLINE)), document)
 
-    assert (True, ()) == (found.allowed, found.patch)
+    assert (True, ()) == (answer.allowed, answer.patch)
 
 
 def test_several_additional_rules_may_have_one_key() -> None:
@@ -111,10 +111,10 @@ def test_a_resource_with_additional_rules_only_has_no_rule(*, enabled: bool) -> 
     """A misspelt name of it is named, although the glob of an additional rule matches it."""
     extra = additional(DEADLINE, enabled=enabled)
     misspelt = pod(container({"nvidia.com/gpus": "1"}), activeDeadlineSeconds=60)
-    found = decision(policy(OWN, extra), misspelt).not_checked
+    not_checked = decision(policy(OWN, extra), misspelt).not_checked
 
     assert ["no enabled rule for resource nvidia.com/gpus – did you mean 'nvidia.com/gpu'?"] == [
-        part.reason.en for part in found
+        part.reason.en for part in not_checked
     ]
 
 

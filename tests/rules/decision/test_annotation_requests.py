@@ -107,7 +107,9 @@ def test_another_annotation_names_the_container_and_the_first_one_is_the_default
     after = patched(document, decision(policy(OF_SHARE, rule), document))
     containers = [*after["spec"]["containers"], *after["spec"]["initContainers"]]
 
-    assert [expected] == [each["name"] for each in containers if "env" in each]
+    assert [expected] == [
+        container_document["name"] for container_document in containers if "env" in container_document
+    ]
 
 
 def test_a_name_of_no_container_is_read_as_the_first_so_that_a_rule_can_compare_them() -> None:

@@ -36,15 +36,15 @@ def _documents(path: Path) -> Iterator[Any]:
 
 def _said(folder: Path, name: str, nodes: int) -> list[Finding]:
     """Return what is said of the pod of a complaint, with a name and with the nodes so many times."""
-    (found,) = _documents(folder / "pod.yaml")
-    for number, each in enumerate(found["spec"]["containers"]):
+    (document,) = _documents(folder / "pod.yaml")
+    for number, each in enumerate(document["spec"]["containers"]):
         each["name"] = f"{name}-{number}"
     inventory = []
     for number in range(nodes):
         for node in map(deepcopy, _documents(folder / "nodes.yaml")):
             node["metadata"]["name"] += f"-{number}" if number else ""
             inventory.append(node)
-    request = AdmissionRequest("CREATE", "", "Pod", "team", found)
+    request = AdmissionRequest("CREATE", "", "Pod", "team", document)
     made = decide(Snapshot(_policy(folder / "rules.yaml"), inventory_of(inventory)), request)
     return [*made.violations, *made.notices]
 

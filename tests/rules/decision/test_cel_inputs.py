@@ -224,7 +224,9 @@ def test_what_is_read_of_a_pod_is_read_once_until_its_next_edit() -> None:
     document = pod(container({"a.com/x": "1"}), container({"a.com/x": "1"}))
     document["spec"]["tolerations"] = [{"key": "gpu", "operator": "Exists"}]
     read = Pod(document, document)
-    first, second = (ContainerInputs(each, read, "team-a") for each in read.containers)
+    first, second = (
+        ContainerInputs(container_document, read, "team-a") for container_document in read.containers
+    )
 
     assert first["pod.tolerations"] is second["pod.tolerations"]
 

@@ -41,7 +41,7 @@ def fresh() -> Policy:
 
 def ray_cluster(*templates: dict[str, Any]) -> dict[str, Any]:
     """Return an object of several pod templates."""
-    groups = [{"template": each} for each in templates]
+    groups = [{"template": template} for template in templates]
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "spec": {"workerGroupSpecs": groups}}
 
 

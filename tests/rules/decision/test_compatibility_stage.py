@@ -45,9 +45,9 @@ FIX = "suggested fixes: use an image with CUDA 11.7 or older, or a driver with C
 
 def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follows() -> None:
     """Containers with equal requirements share a violation; a table has three rows at most."""
-    found = _decided({"a": "13.0", "b": "13.0"})
+    decision = _decided({"a": "13.0", "b": "13.0"})
 
-    assert ["spec.containers[0].image"] == [violation.path for violation in found.violations]
+    assert ["spec.containers[0].image"] == [violation.path for violation in decision.violations]
     assert [
         (
             "Pod denied by gpugate: no schedulable node is compatible with containers 'a', 'b'"
@@ -62,7 +62,7 @@ def test_the_first_line_of_a_denial_has_reason_fix_and_rule_and_the_table_follow
             for at, count in enumerate((4, 3, 2))
         ),
         "    … and 2 more",
-    ] == found.denial.en.splitlines()
+    ] == decision.denial.en.splitlines()
 
 
 @pytest.mark.parametrize(
@@ -78,42 +78,42 @@ def test_a_denial_names_the_containers_that_are_not_compatible(
     images: dict[str, str], containers: str
 ) -> None:
     """At most three of them."""
-    found = _decided(images)
+    decision = _decided(images)
 
-    assert 1 == len(found.violations)
-    assert found.denial.en.startswith(
+    assert 1 == len(decision.violations)
+    assert decision.denial.en.startswith(
         f"Pod denied by gpugate: no schedulable node is compatible with {containers} nodes checked): "
     )
 
 
 def test_a_warning_that_no_node_is_compatible_is_one_line_with_fix_and_rule() -> None:
     """At most 256 characters, without a table."""
-    found = _decided(dict.fromkeys("abcde", "13.0"), noFittingNode="warn")
-    (line,) = warning_texts(found)
+    decision = _decided(dict.fromkeys("abcde", "13.0"), noFittingNode="warn")
+    (line,) = warning_texts(decision)
 
-    assert (True, True, 1) == (found.allowed, len(line) <= 256, len(line.splitlines()))
+    assert (True, True, 1) == (decision.allowed, len(line) <= 256, len(line.splitlines()))
     assert line.startswith("gpugate: ")
     assert line.endswith(f"…; {FIX} [rule compatibility]")
 
 
 def test_a_rule_whose_condition_cannot_be_evaluated_applies() -> None:
     """With a warning: nothing in a pod can disable a compatibility rule."""
-    found = _decided({"a": "13.0"}, match={"conditions": [BROKEN]})
+    decision = _decided({"a": "13.0"}, match={"conditions": [BROKEN]})
     line = (
         "gpugate: container 'a': a condition of the rule could not be evaluated, so the rule applies:"
         " no such key: 'a.com/x'; the rule is at fault: ask its owner to fix the expression"
         " [rule compatibility]"
     )
 
-    assert (False, ("compatibility",), (line,)) == (found.allowed, found.rules, warning_texts(found))
+    assert (False, ("compatibility",), (line,)) == (decision.allowed, decision.rules, warning_texts(decision))
 
 
 @pytest.mark.parametrize("conditions", [[BROKEN, FALSE], [FALSE, BROKEN]])
 def test_a_rule_with_a_false_condition_does_not_apply(conditions: list[str]) -> None:
     """Even if another condition cannot be evaluated."""
-    found = _decided({"a": "13.0"}, match={"conditions": conditions})
+    decision = _decided({"a": "13.0"}, match={"conditions": conditions})
 
-    assert (True, (), ()) == (found.allowed, found.rules, warning_texts(found))
+    assert (True, (), ()) == (decision.allowed, decision.rules, warning_texts(decision))
 
 
 @pytest.mark.parametrize(("age_s", "is_said"), [(OLD_S, False), (OLD_S + 1, True), (math.inf, False)])

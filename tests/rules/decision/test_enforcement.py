@@ -39,18 +39,18 @@ def _policy(cap: Action, *texts: str) -> Policy:
 
 def _decisions(cap: Action, document: Any, *texts: str) -> list[Decision]:
     """Return the decisions of both endpoints."""
-    return [decision(_policy(cap, *texts), document, mutating=each) for each in (True, False)]
+    return [decision(_policy(cap, *texts), document, mutating=number) for number in (True, False)]
 
 
 @pytest.mark.parametrize("cap", [Action.WARN, Action.DRYRUN])
 def test_nothing_is_denied_under_a_cap_and_what_would_be_is_told(cap: Action) -> None:
     """Each violation has the action of its rule, too, and so has the audit event."""
-    for found in _decisions(cap, pod(), DENYING):
-        (violation,) = found.violations
+    for answer in _decisions(cap, pod(), DENYING):
+        (violation,) = answer.violations
 
-        assert (True, "", Effect.DENY) == (found.allowed, found.denial.en, found.withheld)
+        assert (True, "", Effect.DENY) == (answer.allowed, answer.denial.en, answer.withheld)
         assert (cap, Action.DENY) == (violation.action, violation.rule_action)
-        assert f"{cap.value}, would deny" == found.audit["enforcement-action"]
+        assert f"{cap.value}, would deny" == answer.audit["enforcement-action"]
 
 
 def test_a_dry_run_answers_nothing_to_the_user() -> None:
@@ -73,7 +73,7 @@ def test_a_dry_run_answers_nothing_to_the_user() -> None:
 def test_a_dry_run_validates_a_pod_as_it_would_be_completed() -> None:
     """It arrives at /validate without the default, which it would have got."""
     assert [(), ()] == [
-        each.violations for each in _decisions(Action.DRYRUN, pod(container({OTHER: "1"})), *COMPLETING)
+        answer.violations for answer in _decisions(Action.DRYRUN, pod(container({OTHER: "1"})), *COMPLETING)
     ]
 
 
@@ -110,7 +110,7 @@ def test_a_cap_of_warn_completes_pods_as_without_it_and_warns_of_what_would_be_d
     assert warned.withheld is None
     assert denied.allowed
     assert "env" in repr(denied.patch)
-    assert any("found x" in each for each in warning_texts(denied))
+    assert any("found x" in text for text in warning_texts(denied))
 
 
 def test_a_denied_pod_has_no_patch_without_a_cap() -> None:
@@ -120,7 +120,7 @@ def test_a_denied_pod_has_no_patch_without_a_cap() -> None:
 
     assert (False, (), None) == (found.allowed, found.patch, found.withheld)
     assert "enforcement-action" not in found.audit
-    assert [None] == list({each.rule_action for each in found.violations})
+    assert [None] == list({violation.rule_action for violation in found.violations})
 
 
 def test_a_cap_never_raises_the_action_of_a_rule() -> None:
@@ -128,7 +128,7 @@ def test_a_cap_never_raises_the_action_of_a_rule() -> None:
     dry = resource_rule(limits="disabled", enforcementAction="dryrun")
     found, _ = _decisions(Action.WARN, pod(), dry)
 
-    assert [Action.DRYRUN] == [each.action for each in found.violations]
+    assert [Action.DRYRUN] == [violation.action for violation in found.violations]
     assert ((), None) == (warning_texts(found), found.withheld)
 
 
@@ -136,11 +136,11 @@ def test_a_cap_never_raises_the_action_of_a_rule() -> None:
 def test_an_object_that_is_too_large_to_check_is_allowed_under_a_cap(cap: Action) -> None:
     """And counted under the name of the limit."""
     document = pod(*(container({DEVICE: "1"}, name=f"c{number}") for number in range(MOST_READ + 1)))
-    for found in _decisions(cap, document, DENYING):
+    for answer in _decisions(cap, document, DENYING):
         assert (True, Effect.DENY, ["size-limit"]) == (
-            found.allowed,
-            found.withheld,
-            [each.rule for each in found.violations],
+            answer.allowed,
+            answer.withheld,
+            [violation.rule for violation in answer.violations],
         )
 
 
@@ -153,12 +153,12 @@ def test_workloads_are_capped_like_pods(cap: Action) -> None:
         "metadata": {"name": "train"},
         "spec": {"template": {"spec": {"containers": [container({DEVICE: "1"})]}}},
     }
-    found = decide(Snapshot(_policy(cap, DENYING), NO_NODES), request(document))
+    answer = decide(Snapshot(_policy(cap, DENYING), NO_NODES), request(document))
 
     assert (True, Effect.DENY, bool(cap is Action.WARN)) == (
-        found.allowed,
-        found.withheld,
-        bool(warning_texts(found)),
+        answer.allowed,
+        answer.withheld,
+        bool(warning_texts(answer)),
     )
 
 
@@ -172,7 +172,7 @@ def test_an_answer_without_any_finding_names_the_cap() -> None:
 def test_what_is_exempted_is_not_withheld() -> None:
     """Enforcement would admit it."""
     exempt = exemption("cf-crl-*", expires="2099-12-31")
-    found = decision(_policy(Action.DRYRUN, DENYING, exempt), pod(), now=0)
+    answer = decision(_policy(Action.DRYRUN, DENYING, exempt), pod(), now=0)
 
-    assert None is found.withheld
-    assert () == found.violations
+    assert None is answer.withheld
+    assert () == answer.violations

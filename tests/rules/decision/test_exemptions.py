@@ -44,10 +44,10 @@ def exempting(*rules: str, **rest: Any) -> Policy:
 @pytest.mark.parametrize("rule", [LIMIT, "cf-crl-*", "*", "cf-crl-group-devic?"])
 def test_an_exempted_rule_denies_nothing_and_is_in_the_audit_annotations(rule: str) -> None:
     """By name or glob; the user gets no warning."""
-    found = decision(exempting(rule), pod(), NOW)
+    answer = decision(exempting(rule), pod(), NOW)
 
-    assert (True, (), ()) == (found.allowed, warning_texts(found), found.rules)
-    assert {"exempted": f"{LIMIT} (exemption)"} == found.audit
+    assert (True, (), ()) == (answer.allowed, warning_texts(answer), answer.rules)
+    assert {"exempted": f"{LIMIT} (exemption)"} == answer.audit
 
 
 def test_an_exempted_rule_neither_completes_nor_injects() -> None:
@@ -76,8 +76,8 @@ def test_an_exempted_compatibility_rule_neither_denies_nor_injects_affinity() ->
     incompatible, compatible = gpu_pod(cuda_image("13.0")), gpu_pod(cuda_image("12.4"))
 
     def outcome(document: Any, now: float) -> tuple[bool, bool]:
-        found = decide(Snapshot(rules, cluster), request(document), now)
-        return found.allowed, bool(found.patch)
+        answer = decide(Snapshot(rules, cluster), request(document), now)
+        return answer.allowed, bool(answer.patch)
 
     assert [(False, False), (True, True)] == [
         outcome(document, NOW + 1) for document in (incompatible, compatible)
@@ -114,9 +114,9 @@ def test_an_exemption_covers_pods_by_namespace_labels_and_service_account(
     scope: dict[str, Any], metadata: dict[str, Any], spec: dict[str, Any], exempt: bool
 ) -> None:
     """All criteria must match; a pod without a service account runs as `default`."""
-    found = decision(exempting(LIMIT, **scope), pod(metadata=metadata, **spec), NOW)
+    answer = decision(exempting(LIMIT, **scope), pod(metadata=metadata, **spec), NOW)
 
-    assert exempt is found.allowed
+    assert exempt is answer.allowed
 
 
 def test_a_workload_is_exempted_as_its_pods_will_be() -> None:
@@ -139,9 +139,9 @@ def test_both_endpoints_give_the_same_decision_on_an_exempted_pod() -> None:
 def test_an_exemption_has_no_effect_after_its_last_day(now: float, allowed: bool) -> None:
     """A denied user gets a warning; without a time, all exemptions have expired."""
     line = f"gpugate: exemption exemption expired at 2026-12-31; ask its owner to renew it [rule {LIMIT}]"
-    found = decision(exempting(LIMIT), pod(), now)
+    answer = decision(exempting(LIMIT), pod(), now)
 
-    assert (allowed, () if allowed else (line,)) == (found.allowed, warning_texts(found))
+    assert (allowed, () if allowed else (line,)) == (answer.allowed, warning_texts(answer))
 
 
 def test_an_expired_exemption_causes_no_warning_without_a_violation() -> None:

@@ -67,7 +67,10 @@ def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, *
 
 def _evaluations(explanation: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
     """Return the evaluations of the rules for a container of the first pod."""
-    return {each.rule.name: each for each in explanation.pods[0].containers[container].evaluations}
+    return {
+        evaluation.rule.name: evaluation
+        for evaluation in explanation.pods[0].containers[container].evaluations
+    }
 
 
 def _edited(document: Any, edit: Edit) -> Any:
@@ -88,21 +91,26 @@ def _edited(document: Any, edit: Edit) -> Any:
 def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
     """Compare an explanation with the decision that is made without one."""
     decision, explanation = decide(snapshot, asked, 0), explain(snapshot, asked, 0)
-    containers = [container for each in explanation.pods for container in each.containers]
-    evaluations = [each for container in containers for each in container.evaluations]
-    found = [violation for each in evaluations for violation in each.violations]
-    lines = {WarningLine(notice) for each in evaluations for notice in each.notices}
-    mild = {WarningLine(each) for each in decision.violations}
-    matched = {each.rule.name for each in evaluations if each.outcome is RuleOutcome.MATCHED}
+    containers = [container for pod_object in explanation.pods for container in pod_object.containers]
+    evaluations = [evaluation for container in containers for evaluation in container.evaluations]
+    violations = [violation for evaluation in evaluations for violation in evaluation.violations]
+    lines = {WarningLine(notice) for evaluation in evaluations for notice in evaluation.notices}
+    mild = {WarningLine(violation) for violation in decision.violations}
+    matched = {
+        evaluation.rule.name for evaluation in evaluations if evaluation.outcome is RuleOutcome.MATCHED
+    }
 
     assert decision == explanation.decision
     assert set(decision.rules) == matched
-    assert sorted(decision.violations, key=repr) == sorted([*found, *explanation.violations], key=repr)
+    assert sorted(decision.violations, key=repr) == sorted([*violations, *explanation.violations], key=repr)
     assert set(decision.warning_lines) <= {*lines, *mild, *explanation.warnings}
     assert lines.isdisjoint(explanation.warnings)
     for pod_trace in explanation.pods:
         shown = {
-            id(edit) for each in pod_trace.containers for rule in each.evaluations for edit in rule.edits
+            id(edit)
+            for container_document in pod_trace.containers
+            for rule in container_document.evaluations
+            for edit in rule.edits
         }
         assert {id(edit) for edit in pod_trace.edits} == shown | {id(edit) for edit in pod_trace.own}
         if decision.allowed:
@@ -118,31 +126,31 @@ def test_a_warning_of_a_rule_is_shown_with_the_rule_only() -> None:
     skipped = [{"expression": "limits['a.com/b'] == 1", "messageEn": "one"}]
     text = resource_rule(GPU, validations=skipped, failurePolicy="Ignore")
     rules = RuleSet.of([*BUILT_IN, *loaded(text).rules])
-    found = explain(
+    explanation = explain(
         Snapshot(compile_policy(rules), inventory(nodes(1, "bare", {}))), request(gpu_pod("a/b:cuda12.4"))
     )
     shown = [
         warning.cause.en
-        for container in found.pods[0].containers
-        for each in container.evaluations
-        for warning in each.notices
+        for container in explanation.pods[0].containers
+        for evaluation in container.evaluations
+        for warning in evaluation.notices
     ]
 
     assert 1 == len(shown)
     assert "could not be evaluated" in shown[0]
-    assert 1 == len(found.warnings)
-    assert "compatibility unknown" in found.warnings[0].en
+    assert 1 == len(explanation.warnings)
+    assert "compatibility unknown" in explanation.warnings[0].en
 
 
 @pytest.mark.parametrize("cap", [*Action])
 def test_a_violation_is_listed_once_with_the_effect_that_it_has_in_the_decision(cap: Action) -> None:
     """Under each cap of `--enforcement-action`: with its rule, and not again for the whole object."""
     rules = loaded(resource_rule(limits="disabled")).rules
-    found = explain(Snapshot(compile_policy(rules, enforcement=cap), NO_NODES), request(pod()), now=0)
-    (violation,) = _evaluations(found)["cf-crl-group-device"].violations
+    explanation = explain(Snapshot(compile_policy(rules, enforcement=cap), NO_NODES), request(pod()), now=0)
+    (violation,) = _evaluations(explanation)["cf-crl-group-device"].violations
 
-    assert (cap, ()) == (violation.action, found.violations)
-    assert (violation,) == found.decision.violations
+    assert (cap, ()) == (violation.action, explanation.violations)
+    assert (violation,) == explanation.decision.violations
 
 
 @given(policies(), pods())
@@ -339,7 +347,8 @@ def test_a_value_that_another_rule_sets_first_or_overrides_is_listed_with_that_r
         injection_rule({"labels": {"team": "c"}, "runtimeClassName": "vendor"}, name="c", override=True),
     )
     unused = {
-        name: tuple(line.en for line in found.unused) for name, found in _evaluations(explanation).items()
+        name: tuple(line.en for line in evaluation.unused)
+        for name, evaluation in _evaluations(explanation).items()
     }
 
     assert {
@@ -363,7 +372,7 @@ def test_a_value_of_the_user_is_not_listed_as_that_of_a_rule() -> None:
         document=pod(metadata={"labels": {"team": "mine"}}),
     )
 
-    assert {()} == {found.unused for found in _evaluations(explanation).values()}
+    assert {()} == {evaluation.unused for evaluation in _evaluations(explanation).values()}
 
 
 def test_the_command_shows_which_rule_won(tmp_path: Path) -> None:
@@ -555,10 +564,10 @@ def test_json_with_all_lists_every_rule(tmp_path: Path) -> None:
     """For filters such as jq."""
     texts = (resource_rule(), injection_rule(ENV), resource_rule("other.com/x", group="o", enabled=False))
     result = _explain(tmp_path, *texts, options=("-o", "json", "--all"))
-    (found,) = json.loads(result.stdout)["objects"]
-    (container,) = found["pods"][0]["containers"]
+    (document,) = json.loads(result.stdout)["objects"]
+    (container,) = document["pods"][0]["containers"]
 
-    assert (0, True, "") == (result.exit_code, found["allowed"], found["outOfScope"])
+    assert (0, True, "") == (result.exit_code, document["allowed"], document["outOfScope"])
     assert {"cf-crl-group-device": "matched", "injection": "matched", "cf-crl-o-x": "disabled"} == {
         rule["name"]: rule["outcome"] for rule in container["rules"]
     }

@@ -70,9 +70,9 @@ def test_the_containers_of_a_kind_may_run_one_framework(kind: str, injects: bool
         "metadata": {"name": "train"},
         "spec": {replicas[0]: spec} if replicas else spec,
     }
-    found = explain(Snapshot(policy(RULE), NO_NODES), request(document), now=0)
+    explanation = explain(Snapshot(policy(RULE), NO_NODES), request(document), now=0)
 
-    assert injects == any(edit.rule == "injection" for edit in found.pods[0].edits)
+    assert injects == any(edit.rule == "injection" for edit in explanation.pods[0].edits)
 
 
 def test_the_frameworks_of_many_images_count_as_steps_of_the_object() -> None:

@@ -86,20 +86,20 @@ def updated(
 )
 def test_a_new_image_must_run_on_the_node_of_the_pod(image: str, spec: dict[str, Any], allowed: bool) -> None:
     """A pod that is not bound may go to any node that it selects; labels of its own node may have changed."""
-    found = updated(gpu_pod(OLD, **spec), gpu_pod(image, **spec))
+    decision = updated(gpu_pod(OLD, **spec), gpu_pod(image, **spec))
 
-    assert allowed == found.allowed
-    assert () == found.patch
+    assert allowed == decision.allowed
+    assert () == decision.patch
 
 
 def test_the_message_names_the_node_and_its_place() -> None:
     """The pod cannot move."""
-    found = updated(gpu_pod(OLD, nodeName="old-0"), gpu_pod(NEWEST, nodeName="old-0"))
+    decision = updated(gpu_pod(OLD, nodeName="old-0"), gpu_pod(NEWEST, nodeName="old-0"))
 
-    assert found.denial.en.startswith(
+    assert decision.denial.en.startswith(
         "Pod denied by gpugate: node old-0 is not compatible with container 'main': image tag `cuda13.0`"
     )
-    assert {"compatibility-pgpu (policy): spec.containers[0].image"} == {found.audit["violations"]}
+    assert {"compatibility-pgpu (policy): spec.containers[0].image"} == {decision.audit["violations"]}
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_other_updates_of_a_pod_are_allowed_whatever_it_violates(change: dict[st
 )
 def test_what_the_old_image_violates_as_well_is_not_denied(before: str, after: str, allowed: bool) -> None:
     """The same violation only: an image that requires another version has another one."""
-    found = updated(gpu_pod(before, nodeName="old-0"), gpu_pod(after, nodeName="old-0"))
+    decision = updated(gpu_pod(before, nodeName="old-0"), gpu_pod(after, nodeName="old-0"))
 
-    assert (allowed, ()) == (found.allowed, warning_texts(found))
+    assert (allowed, ()) == (decision.allowed, warning_texts(decision))
 
 
 def test_a_violation_of_resources_does_not_block_a_new_image() -> None:
@@ -142,7 +142,7 @@ def test_a_violation_of_resources_does_not_block_a_new_image() -> None:
     pods = [gpu_pod(image, nodeName="old-0") for image in (OLD, cuda_image("11.8"), NEWEST)]
 
     assert [True, False] == [updated(pods[0], after, rules).allowed for after in pods[1:]]
-    assert ["compatibility"] == [each.rule for each in updated(pods[0], pods[2], rules).violations]
+    assert ["compatibility"] == [violation.rule for violation in updated(pods[0], pods[2], rules).violations]
 
 
 def test_only_containers_with_a_new_image_are_checked() -> None:
@@ -158,7 +158,9 @@ def test_only_containers_with_a_new_image_are_checked() -> None:
     after = [several(NEWEST, NEWER, NEWEST), several(NEWEST, OLD, "a"), several(NEWEST, NEWEST, "a")]
 
     assert [True, True, False] == [updated(before, each).allowed for each in after]
-    assert ["spec.initContainers[0].image"] == [each.path for each in updated(before, after[2]).violations]
+    assert ["spec.initContainers[0].image"] == [
+        violation.path for violation in updated(before, after[2]).violations
+    ]
 
 
 def test_a_new_image_must_run_on_the_devices_of_the_claims_of_its_container() -> None:
@@ -239,7 +241,7 @@ def test_the_size_limit_applies_to_updates() -> None:
     large = {GPU: "1"} | {f"a.com/b{at}": "1" for at in range(2 * MOST_NAMES + 1)}
     before, after = (gpu_pod(image, limits=large, nodeName="old-0") for image in (OLD, NEWEST))
 
-    assert [RULE] == [each.rule for each in updated(before, after).violations]
+    assert [RULE] == [violation.rule for violation in updated(before, after).violations]
     assert ALLOWED == updated(before, before | {"metadata": {"labels": {"a": "b"}}})
 
 
@@ -262,6 +264,6 @@ def test_a_pod_and_the_one_that_it_replaces_share_one_budget() -> None:
         )
     )
 
-    assert ["compatibility-pgpu"] == [found.rule for found in alone.violations]
-    assert [RULE] == [found.rule for found in different.violations]
+    assert ["compatibility-pgpu"] == [violation.rule for violation in alone.violations]
+    assert [RULE] == [violation.rule for violation in different.violations]
     assert alone.allowed is equal.allowed is different.allowed is False

@@ -227,14 +227,14 @@ def test_a_variable_that_env_from_may_contain_is_injected_with_a_warning(
 ) -> None:
     """Its content is unknown until the container starts; env takes precedence."""
     document = pod(container({DEVICE: "1"}, envFrom=env_from))
-    found = decision(policy(injection_rule(ENV)), document)
+    answer = decision(policy(injection_rule(ENV)), document)
 
-    assert [OURS] == patched(document, found)["spec"]["containers"][0]["env"]
+    assert [OURS] == patched(document, answer)["spec"]["containers"][0]["env"]
     assert [
         f"gpugate: container 'main': FLAG is set and takes precedence over a value from {source};"
         " to keep your own value, list FLAG in env [rule injection]"
         for source in sources
-    ] == list(warning_texts(found))
+    ] == list(warning_texts(answer))
 
 
 @pytest.mark.parametrize("env", [[OURS], [{"name": "FLAG", "value": "theirs"}]])
@@ -242,9 +242,9 @@ def test_there_is_no_warning_about_env_from_for_a_variable_that_is_not_injected(
     """The user listed it in env."""
     inject = {"env": [OURS, {"name": "SECOND", "value": "2"}]}
     document = pod(container({DEVICE: "1"}, env=env, envFrom=[{"secretRef": {"name": "keys"}}]))
-    found = decision(policy(injection_rule(inject)), document)
+    answer = decision(policy(injection_rule(inject)), document)
 
-    assert ["SECOND"] == [warning.split()[3] for warning in warning_texts(found)]
+    assert ["SECOND"] == [warning.split()[3] for warning in warning_texts(answer)]
 
 
 VOLUME = {"name": "shm", "hostPath": {"path": "/cache", "type": "Directory"}}
@@ -264,7 +264,7 @@ def test_a_volume_and_its_mounts_are_injected() -> None:
 
     assert [{"name": "x", "emptyDir": {}}, VOLUME] == stored["volumes"]
     assert [[MOUNT], [{"name": "x", "mountPath": "/x"}, MOUNT], None] == [
-        each.get("volumeMounts") for each in stored["containers"]
+        container_document.get("volumeMounts") for container_document in stored["containers"]
     ]
 
 
@@ -471,8 +471,8 @@ def test_preferred_node_affinity_is_appended_once() -> None:
 
 
 def _matches(match: dict[str, Any], document: Any, **request: Any) -> bool:
-    found = decision(policy(injection_rule(ENV, match=match)), document, **request)
-    return found.rules == ("injection",)
+    answer = decision(policy(injection_rule(ENV, match=match)), document, **request)
+    return answer.rules == ("injection",)
 
 
 @pytest.mark.parametrize(
@@ -604,14 +604,14 @@ def test_a_condition_reads_whether_the_pod_uses_the_ipc_namespace_of_its_node(
 def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing() -> None:
     """The pod is admitted."""
     rule = injection_rule(ENV, match={"conditions": ["pod.labels['app'] == 'a'"]})
-    found = decision(policy(rule), pod())
+    answer = decision(policy(rule), pod())
     warning = (
         "gpugate: container 'main': a condition of the rule could not be evaluated, nothing was"
         " injected: no such key: 'app'; the rule is at fault: ask its owner to fix the expression"
         " [rule injection]"
     )
 
-    assert (True, (), (warning,)) == (found.allowed, found.patch, warning_texts(found))
+    assert (True, (), (warning,)) == (answer.allowed, answer.patch, warning_texts(answer))
 
 
 @pytest.mark.parametrize(
@@ -619,30 +619,30 @@ def test_a_condition_that_cannot_be_evaluated_warns_and_injects_nothing() -> Non
 )
 def test_a_false_condition_takes_precedence_over_one_that_cannot_be_evaluated(conditions: list[str]) -> None:
     """The rule does not match, and there is no warning."""
-    found = decision(policy(injection_rule(ENV, match={"conditions": conditions})), pod())
+    answer = decision(policy(injection_rule(ENV, match={"conditions": conditions})), pod())
 
-    assert ((), ()) == (found.patch, warning_texts(found))
+    assert ((), ()) == (answer.patch, warning_texts(answer))
 
 
 def test_a_dryrun_rule_reports_what_it_would_inject_and_injects_nothing() -> None:
     """In the audit annotation, not on the pod."""
     inject = ENV | {"hostIPC": True, "volumes": [VOLUME], "volumeMounts": [MOUNT], "labels": {"a": "b"}}
-    found = decision(policy(injection_rule(inject, enforcementAction="dryrun")), pod())
+    answer = decision(policy(injection_rule(inject, enforcementAction="dryrun")), pod())
 
     assert (
         (),
         ("injection",),
         "injection (main: env FLAG, main: volumeMount /cache, volume shm, hostIPC True, label a)",
-    ) == (found.patch, found.rules, found.audit["would-inject"])
-    assert "injected" not in found.audit
+    ) == (answer.patch, answer.rules, answer.audit["would-inject"])
+    assert "injected" not in answer.audit
 
 
 def test_a_dryrun_rule_does_not_warn_of_what_env_from_may_contain() -> None:
     """Nothing is injected that would take precedence."""
     document = pod(container({DEVICE: "1"}, envFrom=[{"secretRef": {"name": "keys"}}]))
-    found = decision(policy(injection_rule(ENV, enforcementAction="dryrun")), document)
+    answer = decision(policy(injection_rule(ENV, enforcementAction="dryrun")), document)
 
-    assert ("injection (main: env FLAG)", ()) == (found.audit["would-inject"], warning_texts(found))
+    assert ("injection (main: env FLAG)", ()) == (answer.audit["would-inject"], warning_texts(answer))
 
 
 def test_what_was_injected_is_in_the_audit_annotation() -> None:
@@ -746,7 +746,8 @@ def test_only_matching_containers_are_changed() -> None:
     )["spec"]
 
     assert {"a": [OURS], "b": None, "c": None, "d": [OURS], "e": [OURS]} == {
-        each["name"]: each.get("env") for each in stored["containers"] + stored["initContainers"]
+        container_document["name"]: container_document.get("env")
+        for container_document in stored["containers"] + stored["initContainers"]
     }
     assert stored["hostIPC"] is True
 
@@ -754,12 +755,12 @@ def test_only_matching_containers_are_changed() -> None:
 def test_fields_of_the_pod_are_injected_once_for_two_containers() -> None:
     """One volume, one toleration, one label."""
     rule = injection_rule({"volumes": [VOLUME], "tolerations": [TOLERATION], "labels": {"a": "b"}})
-    found = decision(
+    answer = decision(
         policy(rule), pod(container({DEVICE: "1"}, name="a"), container({DEVICE: "1"}, name="b"))
     )
 
     assert ["/spec/volumes", "/spec/tolerations", "/metadata/labels", "/metadata/annotations"] == [
-        operation["path"] for operation in found.patch
+        operation["path"] for operation in answer.patch
     ]
 
 
@@ -789,9 +790,9 @@ def test_entries_of_another_type_are_ignored(
     inject: dict[str, Any], fields: dict[str, Any], spec: dict[str, Any]
 ) -> None:
     """The API server does not validate the pod template of a custom resource."""
-    found = decision(policy(injection_rule(inject)), pod(container({DEVICE: "1"}, **fields), **spec))
+    answer = decision(policy(injection_rule(inject)), pod(container({DEVICE: "1"}, **fields), **spec))
 
-    assert (True, 2) == (found.allowed, len(found.patch))
+    assert (True, 2) == (answer.allowed, len(answer.patch))
 
 
 def test_a_condition_is_evaluated_with_the_annotations_that_an_earlier_rule_has_injected() -> None:
@@ -838,13 +839,13 @@ def test_mission_6_capabilities_of_two_rules_are_added_once() -> None:
     )
     seen = "'SYS_NICE' in container.securityContext.capabilities.add"
     rule = resource_rule(validations=[{"expression": seen, "messageEn": "x"}])
-    found = decision(policy(LOCK, once, rule), document := pod(container({DEVICE: "1"})))
-    (main,) = patched(document, found)["spec"]["containers"]
+    answer = decision(policy(LOCK, once, rule), document := pod(container({DEVICE: "1"})))
+    (main,) = patched(document, answer)["spec"]["containers"]
 
     assert ["IPC_LOCK", "SYS_NICE", "SYS_RESOURCE"] == main["securityContext"]["capabilities"]["add"]
-    assert "main: capability IPC_LOCK, main: capability SYS_NICE" in found.audit["injected"]
-    assert "z (main: capability SYS_RESOURCE)" in found.audit["injected"]
-    assert found.allowed
+    assert "main: capability IPC_LOCK, main: capability SYS_NICE" in answer.audit["injected"]
+    assert "z (main: capability SYS_RESOURCE)" in answer.audit["injected"]
+    assert answer.allowed
 
 
 def test_mission_6_a_priority_class_is_injected_without_the_priority_of_none() -> None:

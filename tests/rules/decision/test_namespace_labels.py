@@ -47,10 +47,10 @@ def test_unknown_labels_deny_nothing_and_are_reported_once(
 ) -> None:
     """Whatever the failurePolicy: neither rule nor pod is at fault."""
     two = resource_rule(validations=[*CHECK, {"expression": f"!({ALLOWED})"}])
-    found = decided(two, namespaces)
+    decision = decided(two, namespaces)
 
-    assert (True, ()) == (found.allowed, warning_texts(found))
-    assert [("metadata.namespace", UNKNOWN)] == [(part.path, part.reason.en) for part in found.not_checked]
+    assert (True, ()) == (decision.allowed, warning_texts(decision))
+    assert [("metadata.namespace", UNKNOWN)] == [(part.path, part.reason.en) for part in decision.not_checked]
 
 
 def test_a_condition_of_an_injection_rule_with_unknown_labels_injects_nothing() -> None:

@@ -97,11 +97,11 @@ def test_each_container_of_a_workload_has_the_path_of_its_resource() -> None:
     """Once for limits and requests; in the audit event, too."""
     asks = {"resources": {part: {"acme.com/npu": 1} for part in ("limits", "requests")}}
     template = {"spec": {"containers": [{"name": "main"}], "initContainers": [{"name": "warm", **asks}]}}
-    found = of_kind("apps", "Deployment", {"spec": {"template": template}})
+    documents = of_kind("apps", "Deployment", {"spec": {"template": template}})
     path = "spec.template.spec.initContainers[0].resources.limits[acme.com/npu]"
 
-    assert [path] == [each.path for each in found.not_checked]
-    assert f"{path}: no enabled rule for resource acme.com/npu" == found.audit["not-checked"]
+    assert [path] == [each.path for each in documents.not_checked]
+    assert f"{path}: no enabled rule for resource acme.com/npu" == documents.audit["not-checked"]
 
 
 def test_findings_are_bounded() -> None:
@@ -138,10 +138,10 @@ def test_findings_are_bounded() -> None:
 )
 def test_an_annotation_that_nothing_reads_is_not_checked(name: str, reason: str) -> None:
     document = pod(container({DEVICE: 1}), metadata={"annotations": {f"gpugate.dev/{name}": "12.4"}})
-    found = decide(Snapshot(RULE, EMPTY), request(document))
+    decision = decide(Snapshot(RULE, EMPTY), request(document))
 
     assert [(f"metadata.annotations[gpugate.dev/{name}]", reason)] == [
-        (path, text.en) for path, text in found.not_checked
+        (path, text.en) for path, text in decision.not_checked
     ]
 
 
@@ -166,9 +166,9 @@ def test_an_annotation_that_is_read_is_checked(name: str) -> None:
 @pytest.mark.parametrize(("name", "told"), [(GPU, True), ("amd.com/gpu", False), ("cpu", False)])
 def test_without_nodes_cuda_is_not_checked(name: str, *, told: bool) -> None:
     """Without it, the pod seems compatible with all nodes."""
-    found = decide(Snapshot(shipped(), EMPTY), request(pod(container({name: 1}))))
+    decision = decide(Snapshot(shipped(), EMPTY), request(pod(container({name: 1}))))
 
-    assert told is (NO_NODES in [reason for _, reason in found.not_checked])
+    assert told is (NO_NODES in [reason for _, reason in decision.not_checked])
 
 
 @pytest.mark.parametrize("known", [EMPTY, inventory(nodes(1, "n", gfd("12.4")))])
@@ -199,10 +199,10 @@ def test_with_nodes_cuda_is_not_checked_only_of_an_image_of_which_nothing_is_kno
     """The audit event does not say it: a metric counts such images."""
     variables = [{"name": name, "value": value} for name, value in env.items()]
     document = pod(container({GPU: 1}, image=image, env=variables))
-    found = decide(Snapshot(shipped(), inventory(nodes(1, "n", gfd("12.2")))), request(document))
+    decision = decide(Snapshot(shipped(), inventory(nodes(1, "n", gfd("12.2")))), request(document))
 
-    assert ([("spec.containers[0].image", UNKNOWN_CUDA)] if told else []) == [*found.not_checked]
-    assert "not-checked" not in found.audit
+    assert ([("spec.containers[0].image", UNKNOWN_CUDA)] if told else []) == [*decision.not_checked]
+    assert "not-checked" not in decision.audit
 
 
 # Kinds
@@ -238,10 +238,10 @@ def test_an_unknown_kind_with_a_pod_has_the_line_that_makes_it_checked(
 def test_an_unknown_kind_that_requests_a_resource_has_no_line() -> None:
     """No path of the configuration describes its shape."""
     document = {"spec": {"backend": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}}
-    found = of_kind("example.com", "Play", document)
+    documents = of_kind("example.com", "Play", document)
 
-    assert ["spec.backend.resources.limits"] == [each.path for each in found.not_checked]
-    assert "in a shape that no path of --workloads describes" in reasons(found)[0]
+    assert ["spec.backend.resources.limits"] == [each.path for each in documents.not_checked]
+    assert "in a shape that no path of --workloads describes" in reasons(documents)[0]
 
 
 def test_an_unknown_kind_with_a_pod_in_a_list_of_a_list_has_no_line() -> None:
@@ -281,11 +281,11 @@ def test_what_a_controller_adds_is_not_checked() -> None:
 
 
 def test_a_kind_whose_runtime_has_all_containers_is_not_checked() -> None:
-    found = of_kind("serving.kserve.io", "InferenceService", {"spec": {"predictor": {}}})
+    documents = of_kind("serving.kserve.io", "InferenceService", {"spec": {"predictor": {}}})
 
     assert [
         "InferenceService has no containers of its own here; what is created from it is checked"
-    ] == reasons(found)
+    ] == reasons(documents)
 
 
 def test_a_quantity_that_a_workflow_fills_in_is_not_checked() -> None:

@@ -122,9 +122,9 @@ def test_a_request_that_rules_do_not_apply_to_is_allowed_unchanged(
     document: dict[str, Any], fields: dict[str, Any]
 ) -> None:
     """Deletions, terminating objects, static pods, status, owned objects, no extended resource."""
-    found = decision(DENYING, document, **fields)
+    answer = decision(DENYING, document, **fields)
 
-    assert ALLOWED == found._replace(not_checked=(), audit={})
+    assert ALLOWED == answer._replace(not_checked=(), audit={})
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,9 @@ def test_an_unchanged_custom_resource_of_kind_pod_is_not_validated_on_update() -
     document = _custom_pod({DEVICE: "1"})
     fields: list[dict[str, Any]] = [{"old_object": document}, {"subresource": "ephemeralcontainers"}]
 
-    assert [ALLOWED, ALLOWED] == [decision(denying, document, operation="UPDATE", **each) for each in fields]
+    assert [ALLOWED, ALLOWED] == [
+        decision(denying, document, operation="UPDATE", **field) for field in fields
+    ]
 
 
 @pytest.mark.parametrize("metadata", [None, [], {"annotations": 7}, {"labels": ["odd"]}])
@@ -233,26 +235,26 @@ def test_a_workload_whose_pods_would_be_denied_is_denied_with_the_path_in_its_te
     api_version: str, kind: str, path: Path
 ) -> None:
     """When it is created, not when its pods are."""
-    found = decision(DENYING, _workload(api_version, kind, path, _template()))
+    answer = decision(DENYING, _workload(api_version, kind, path, _template()))
 
     assert (False, [f"{field_path(path)}.spec.containers[0].resources.limits[{DEVICE}]"]) == (
-        found.allowed,
-        refused_at(found),
+        answer.allowed,
+        refused_at(answer),
     )
-    assert found.denial.en.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
+    assert answer.denial.en.startswith(f"{kind} denied by gpugate: container 'main', {field_path(path)}.spec")
 
 
 def test_a_pod_template_is_never_denied() -> None:
     """Kueue makes them for ProvisioningRequests, and would keep its quota until somebody acts."""
     document = _workload("v1", "PodTemplate", ("template",), _template())
-    found = decision(DENYING, document)
+    answer = decision(DENYING, document)
 
-    assert (True, "", ()) == (found.allowed, found.denial.en, found.patch)
-    assert [Action.WARN] == [each.action for each in found.violations]
+    assert (True, "", ()) == (answer.allowed, answer.denial.en, answer.patch)
+    assert [Action.WARN] == [violation.action for violation in answer.violations]
     assert [f"template.spec.containers[0].resources.limits[{DEVICE}]"] == [
-        each.path for each in found.violations
+        violation.path for violation in answer.violations
     ]
-    assert ["gpugate: container 'main', template.spec"] == [each[:40] for each in warning_texts(found)]
+    assert ["gpugate: container 'main', template.spec"] == [text[:40] for text in warning_texts(answer)]
 
 
 @pytest.mark.parametrize(
@@ -263,9 +265,9 @@ def test_a_workload_is_validated_as_its_pods_will_be_completed_and_is_never_patc
 ) -> None:
     """A missing value is allowed if it has a default."""
     rules = policy(resource_rule(limits="required", defaultValue="2"), resource_rule(OTHER))
-    found = decision(rules, _workload(api_version, kind, TEMPLATE_PATH, _template({OTHER: "1"})))
+    answer = decision(rules, _workload(api_version, kind, TEMPLATE_PATH, _template({OTHER: "1"})))
 
-    assert (True, ()) == (found.allowed, found.patch)
+    assert (True, ()) == (answer.allowed, answer.patch)
 
 
 def test_a_workload_has_the_patch_of_its_pods_on_its_template() -> None:
@@ -293,11 +295,11 @@ def test_both_endpoints_give_the_same_decision_on_a_workload(mutating: bool) -> 
 
 def test_a_changed_template_is_validated_on_update() -> None:
     """An unchanged one is not."""
-    found = decision(
+    answer = decision(
         DENYING, _deployment({DEVICE: "2"}), operation="UPDATE", old_object=_deployment({DEVICE: "1"})
     )
 
-    assert not found.allowed
+    assert not answer.allowed
 
 
 def test_an_update_without_the_old_object_is_validated_as_a_whole() -> None:
@@ -324,14 +326,14 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
         injection_rule({"env": [{"name": "A", "value": "1"}]}),
     )
     document = _training(Master=_template({DEVICE: "0.5", OTHER: "1"}), Worker=_template({DEVICE: "-1"}))
-    found = decision(rules, document)
+    answer = decision(rules, document)
     master, worker = (
         f"spec.pytorchReplicaSpecs.{name}.template.spec.containers[0].resources.limits"
         for name in ("Master", "Worker")
     )
 
-    assert [f"{master}[{DEVICE}]", f"{master}[{OTHER}]", f"{worker}[{DEVICE}]"] == refused_at(found)
-    assert found.denial.en == (
+    assert [f"{master}[{DEVICE}]", f"{master}[{OTHER}]", f"{worker}[{DEVICE}]"] == refused_at(answer)
+    assert answer.denial.en == (
         f"PyTorchJob denied by gpugate, 2 violations: 1. container 'main', {master}[{DEVICE}]: found 0.5,"
         " expected a whole number; use a whole number [rule cf-crl-group-device]\n"
         f"  2. container 'main', {worker}[{DEVICE}]: found -1, expected zero or more; use a positive number,"
@@ -348,11 +350,11 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
             f" cf-crl-group-device (policy): {worker}[{DEVICE}]"
         ),
     ) == (
-        found.allowed,
-        found.patch,
-        tuple(sorted(found.rules)),
-        len(warning_texts(found)),
-        found.audit["violations"],
+        answer.allowed,
+        answer.patch,
+        tuple(sorted(answer.rules)),
+        len(warning_texts(answer)),
+        answer.audit["violations"],
     )
 
 
@@ -360,11 +362,11 @@ def test_only_the_changed_templates_are_validated_on_update() -> None:
     """An unchanged one stays allowed."""
     before = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "1"}))
     after = _training(Master=_template({DEVICE: "1"}), Worker=_template({DEVICE: "2"}))
-    found = decision(DENYING, after, operation="UPDATE", old_object=before)
+    answer = decision(DENYING, after, operation="UPDATE", old_object=before)
 
     assert [
         "spec.pytorchReplicaSpecs.Worker.template.spec.containers[0].resources.limits[vendor.com/device]"
-    ] == (refused_at(found))
+    ] == (refused_at(answer))
 
 
 @pytest.mark.parametrize("count", [1, 2], ids=["one", "several"])
@@ -372,10 +374,10 @@ def test_a_template_that_only_moves_is_not_validated_again(count: int) -> None:
     """One of a list has another index, of a map another name, and stays allowed."""
     bad = {f"Bad{at}": _template({DEVICE: f"{at + 2}"}) for at in range(count)}
     moved = {f"Moved{name}": template for name, template in bad.items()}
-    found = decision(DENYING, _training(**moved), operation="UPDATE", old_object=_training(**bad))
+    answer = decision(DENYING, _training(**moved), operation="UPDATE", old_object=_training(**bad))
     new = decision(DENYING, _training(**moved), operation="UPDATE", old_object=_training(Other=_template()))
 
-    assert ([], count) == (refused_at(found), len(refused_at(new)))
+    assert ([], count) == (refused_at(answer), len(refused_at(new)))
 
 
 def test_of_an_update_only_templates_that_rules_apply_to_are_compared(
@@ -391,19 +393,19 @@ def test_of_an_update_only_templates_that_rules_apply_to_are_compared(
         }
         return _training(User=_template({DEVICE: "2" if tag == "new" else "1"}), **plain)
 
-    found = decision(DENYING, training("new"), operation="UPDATE", old_object=training("old"))
+    answer = decision(DENYING, training("new"), operation="UPDATE", old_object=training("old"))
 
-    assert (1, []) == (len(refused_at(found)), compared)
+    assert (1, []) == (len(refused_at(answer)), compared)
 
 
 def test_several_valid_templates_are_allowed() -> None:
     """The audit annotation has the injections of each."""
-    found = decision(COMPLETING, _training(Master=_template(), Worker=_template()))
+    answer = decision(COMPLETING, _training(Master=_template(), Worker=_template()))
 
     assert (True, "", "injection (main: env A); injection (main: env A)") == (
-        found.allowed,
-        found.denial.en,
-        found.audit["injected"],
+        answer.allowed,
+        answer.denial.en,
+        answer.audit["injected"],
     )
 
 
@@ -427,9 +429,9 @@ def test_a_pod_is_completed_injected_and_validated_in_this_order() -> None:
 def test_a_denied_pod_has_no_patch() -> None:
     """Even if values would be injected."""
     rules = policy(resource_rule(defaultValue="2"), resource_rule(OTHER, limits="disabled"))
-    found = decision(rules, pod(container({OTHER: "1"})))
+    answer = decision(rules, pod(container({OTHER: "1"})))
 
-    assert (False, ()) == (found.allowed, found.patch)
+    assert (False, ()) == (answer.allowed, answer.patch)
 
 
 def test_the_audit_annotations_have_rules_defaults_injections_and_violations() -> None:
@@ -441,7 +443,7 @@ def test_the_audit_annotations_have_rules_defaults_injections_and_violations() -
         injection_rule({"env": [{"name": "A", "value": "1"}]}, name="b"),
         injection_rule({"hostIPC": True}, name="c", enforcementAction="dryrun"),
     )
-    found = decision(rules, pod(container({OTHER: "1", "vendor.com/third": "1"})))
+    answer = decision(rules, pod(container({OTHER: "1", "vendor.com/third": "1"})))
     limits = "spec.containers[0].resources.limits"
 
     assert {
@@ -451,7 +453,7 @@ def test_the_audit_annotations_have_rules_defaults_injections_and_violations() -
         "would-inject": "c (hostIPC True)",
         "violations": f"cf-crl-group-other (policy): {limits}[{OTHER}]",
         "dryrun": f"cf-crl-group-third (policy): {limits}[vendor.com/third]",
-    } == found.audit
+    } == answer.audit
 
 
 def test_a_second_call_on_the_patched_pod_gives_no_patch() -> None:
@@ -538,9 +540,9 @@ def test_the_validating_endpoint_validates_a_pod_as_it_is() -> None:
 def test_the_validating_endpoint_injects_nothing_and_allows_a_mutated_pod() -> None:
     """Both endpoints give the same decision on it."""
     stored = admitted(COMPLETING, pod(container({OTHER: "1"})))
-    found = decision(COMPLETING, stored, mutating=False)
+    answer = decision(COMPLETING, stored, mutating=False)
 
-    assert (True, (), None) == (found.allowed, found.patch, found.audit.get("injected"))
+    assert (True, (), None) == (answer.allowed, answer.patch, answer.audit.get("injected"))
 
 
 def test_a_denial_is_in_the_language_that_is_asked_for() -> None:
@@ -561,12 +563,12 @@ def test_a_denial_has_the_violations_that_deny_and_warnings_those_that_warn() ->
         resource_rule(OTHER, limits="disabled", enforcementAction="warn"),
         resource_rule("vendor.com/third", limits="disabled", enforcementAction="dryrun"),
     )
-    found = decision(rules, pod(container({DEVICE: "1", OTHER: "1", "vendor.com/third": "1"})))
+    answer = decision(rules, pod(container({DEVICE: "1", OTHER: "1", "vendor.com/third": "1"})))
 
     assert (["cf-crl-group-device]"], [["cf-crl-group-other]"]], 3) == (
-        found.denial.en.split("[rule ")[1:],
-        [warning.split("[rule ")[1:] for warning in warning_texts(found)],
-        len(found.violations),
+        answer.denial.en.split("[rule ")[1:],
+        [warning.split("[rule ")[1:] for warning in warning_texts(answer)],
+        len(answer.violations),
     )
 
 
@@ -606,12 +608,12 @@ def _debug(*ephemeral: dict[str, Any], before: Any = (), **fields: Any) -> Any:
 
 def test_an_ephemeral_container_gets_the_variables_of_its_target_only() -> None:
     """As its target has them; the rest of a running pod cannot be changed and is not validated."""
-    found = _debug(DEBUG)
+    answer = _debug(DEBUG)
 
     assert (
         True,
         [{"op": "add", "path": "/spec/ephemeralContainers/0/env", "value": [{"name": "N", "value": "3"}]}],
-    ) == (found.allowed, list(found.patch))
+    ) == (answer.allowed, list(answer.patch))
 
 
 @pytest.mark.parametrize(
@@ -627,21 +629,21 @@ def test_an_ephemeral_container_without_a_target_or_already_started_is_unchanged
     ephemeral: dict[str, Any], before: list[Any]
 ) -> None:
     """Its own variables are unchanged, too."""
-    assert (True, ()) == ((found := _debug(ephemeral, before=before)).allowed, found.patch)
+    assert (True, ()) == ((answer := _debug(ephemeral, before=before)).allowed, answer.patch)
 
 
 def test_several_ephemeral_containers_are_all_injected_and_audited() -> None:
     """In one request."""
     second = DEBUG | {"name": "second"}
-    found = _debug(DEBUG, second)
+    answer = _debug(DEBUG, second)
 
-    assert (2, "injection (debug: env N, second: env N)") == (len(found.patch), found.audit["injected"])
+    assert (2, "injection (debug: env N, second: env N)") == (len(answer.patch), answer.audit["injected"])
 
 
 @pytest.mark.parametrize("fields", [{"mutating": False}, {"object": pod()}])
 def test_an_ephemeral_update_without_an_injection_is_allowed(fields: dict[str, Any]) -> None:
     """The validating endpoint injects nothing."""
-    assert (True, ()) == ((found := _debug(DEBUG, **fields)).allowed, found.patch)
+    assert (True, ()) == ((answer := _debug(DEBUG, **fields)).allowed, answer.patch)
 
 
 def test_an_ephemeral_update_without_the_old_object_treats_all_as_new() -> None:

@@ -52,9 +52,9 @@ def test_a_plan_has_related_rules_of_other_groups(requested: str) -> None:
 def test_related_rules_of_one_group_apply_once() -> None:
     """As without relatedResources."""
     texts = resource_rule(relatedResources=OTHER), resource_rule(OTHER)
-    found = [rule.name for rule in policy(*texts).plan_for((OTHER,)).resources]
+    names = [rule.name for rule in policy(*texts).plan_for((OTHER,)).resources]
 
-    assert ["cf-crl-group-device", "cf-crl-group-other"] == found
+    assert ["cf-crl-group-device", "cf-crl-group-other"] == names
 
 
 def test_a_plan_has_injection_and_compatibility_rules_in_the_order_of_their_names() -> None:

@@ -78,7 +78,7 @@ PAST_THE_BUDGET: dict[str, Callable[[], dict[str, Any]]] = {
             main(
                 at,
                 env=variables(
-                    A=groups(100, at), **{f"NVIDIA_REQUIRE_{each}": "$(A) $(A)" for each in range(99)}
+                    A=groups(100, at), **{f"NVIDIA_REQUIRE_{number}": "$(A) $(A)" for number in range(99)}
                 ),
             )
             for at in range(12)
@@ -95,7 +95,9 @@ PAST_THE_BUDGET: dict[str, Callable[[], dict[str, Any]]] = {
         *(
             main(
                 at,
-                env=variables(A0="--dtype ", **{f"A{each}": f"$(A{each - 1})" * 2 for each in range(1, 18)}),
+                env=variables(
+                    A0="--dtype ", **{f"A{number}": f"$(A{number - 1})" * 2 for number in range(1, 18)}
+                ),
                 args=["vllm", "serve", "$(A17)"],
             )
             for at in range(500)
@@ -144,10 +146,10 @@ def test_a_kind_that_is_never_denied_is_warned_of() -> None:
     """Kueue's PodTemplates are admitted, with a warning."""
     template = PAST_THE_BUDGET["many requirements"]()
     document = {"apiVersion": "v1", "kind": "PodTemplate", "metadata": {"name": "t"}, "template": template}
-    found = decided(document)
+    decision = decided(document)
 
-    assert found.allowed
-    assert "150,000 steps" in warning_texts(found)[0]
+    assert decision.allowed
+    assert "150,000 steps" in warning_texts(decision)[0]
 
 
 def test_the_decision_does_not_depend_on_what_is_cached() -> None:
@@ -156,7 +158,7 @@ def test_the_decision_does_not_depend_on_what_is_cached() -> None:
     few = [pod(*document["spec"]["containers"][at : at + 3]) for at in range(0, 99, 3)]
 
     first = decided(document).violations
-    assert RULE not in {found.rule for each in few for found in decided(each).violations}
+    assert RULE not in {violation.rule for each in few for violation in decided(each).violations}
     assert first == decided(document).violations
     assert [RULE] == [found.rule for found in first]
 
@@ -164,15 +166,15 @@ def test_the_decision_does_not_depend_on_what_is_cached() -> None:
 def test_the_budget_is_for_all_templates_of_an_object() -> None:
     """Each of them would be within it."""
     containers = [main(at, env=variables(NVIDIA_REQUIRE_CUDA=groups(100, at))) for at in range(3)]
-    specs: list[Any] = [{"template": {"spec": {"containers": [each]}}} for each in containers]
+    specs: list[Any] = [{"template": {"spec": {"containers": [container]}}} for container in containers]
     cluster = {"apiVersion": "ray.io/v1", "kind": "RayCluster", "metadata": {}}
 
     assert [RULE] == [
-        found.rule for found in decided(cluster | {"spec": {"workerGroupSpecs": specs}}).violations
+        violation.rule for violation in decided(cluster | {"spec": {"workerGroupSpecs": specs}}).violations
     ]
-    for each in specs:
-        found = decided(cluster | {"spec": {"workerGroupSpecs": [each]}})
-        assert RULE not in {violation.rule for violation in found.violations}
+    for spec in specs:
+        decision = decided(cluster | {"spec": {"workerGroupSpecs": [spec]}})
+        assert RULE not in {violation.rule for violation in decision.violations}
 
 
 USUAL: dict[str, Callable[[], dict[str, Any]]] = {

@@ -97,11 +97,11 @@ def _asking(limit: str | None, request: str | None) -> dict[str, Any]:
 
 def _outcome(texts: tuple[str, ...], limit: str | None, request: str | None) -> str:
     document = _asking(limit, request)
-    found = decision(policy(*texts), document)
-    if not found.allowed:
-        assert found.patch == ()
-        return " ".join({LIMITS: "limits", REQUESTS: "requests"}[path] for path in refused_at(found))
-    resources = patched(document, found)["spec"]["containers"][0]["resources"]
+    answer = decision(policy(*texts), document)
+    if not answer.allowed:
+        assert answer.patch == ()
+        return " ".join({LIMITS: "limits", REQUESTS: "requests"}[path] for path in refused_at(answer))
+    resources = patched(document, answer)["spec"]["containers"][0]["resources"]
     return "/".join(resources.get(field, {}).get(DEVICE, "-") for field in ("limits", "requests"))
 
 
@@ -118,16 +118,16 @@ def test_a_rule_that_does_not_deny_allows_every_pod_that_the_api_server_accepts(
 ) -> None:
     """With the same violations. A request alone, or one that is not the limit, is rejected without rules."""
     rules = case.rules(enforcementAction=enforcement)
-    found = decision(policy(*rules), _asking(case.limit, case.request))
+    answer = decision(policy(*rules), _asking(case.limit, case.request))
     fields = [] if "/" in case.outcome else case.outcome.split()
     rejected = "requests" in fields and (case.request is not None or case.default != "none")
 
     assert (not rejected, [{"limits": LIMITS, "requests": REQUESTS}[field] for field in fields]) == (
-        found.allowed,
-        [*dict.fromkeys(refused_at(found))],
+        answer.allowed,
+        [*dict.fromkeys(refused_at(answer))],
     )
     assert [API_SERVER_RULE] * rejected == [
-        each.rule for each in found.violations if each.action is Action.DENY
+        violation.rule for violation in answer.violations if violation.action is Action.DENY
     ]
 
 
@@ -192,12 +192,12 @@ def test_a_value_is_a_quantity_of_the_type_of_the_rule(
     data_type: str, value: Any, expected: str | None
 ) -> None:
     """A whole number if the rule says so, never negative."""
-    found = decision(
+    answer = decision(
         policy(resource_rule(dataType=data_type)), pod(container({DEVICE: value}, {DEVICE: value}))
     )
     reason = f"container 'main', {LIMITS}: found {value}, expected {expected}"
 
-    assert [reason] * (expected is not None) == [violation.reason.en for violation in found.violations]
+    assert [reason] * (expected is not None) == [violation.reason.en for violation in answer.violations]
 
 
 def test_a_request_that_may_differ_from_the_limit_is_validated_too() -> None:
@@ -213,10 +213,10 @@ def test_a_request_that_may_differ_from_the_limit_is_validated_too() -> None:
 
 def test_a_request_that_is_not_a_quantity_differs_from_the_limit() -> None:
     """Both violations are reported."""
-    found = decision(policy(resource_rule()), pod(container({DEVICE: "1"}, {DEVICE: "one"})))
+    answer = decision(policy(resource_rule()), pod(container({DEVICE: "1"}, {DEVICE: "one"})))
 
     assert ["a request equal to the limit, 1", "a quantity, such as 2, 500m or 8Gi"] == [
-        violation.reason.en.partition("expected ")[2] for violation in found.violations
+        violation.reason.en.partition("expected ")[2] for violation in answer.violations
     ]
 
 
@@ -232,9 +232,9 @@ def test_a_request_that_is_not_the_limit_is_not_validated() -> None:
 def test_a_default_is_validated_like_a_value_of_the_user() -> None:
     """It may violate the validations of its rule."""
     rule = resource_rule(defaultValue="7", validations=[{"expression": "value <= 5"}])
-    found = decision(policy(rule, resource_rule(OTHER)), pod(container({OTHER: "1"})))
+    answer = decision(policy(rule, resource_rule(OTHER)), pod(container({OTHER: "1"})))
 
-    assert ([LIMITS], ()) == (refused_at(found), found.patch)
+    assert ([LIMITS], ()) == (refused_at(answer), answer.patch)
 
 
 @pytest.mark.parametrize(
@@ -255,9 +255,11 @@ def test_an_excluded_resource_is_not_allowed_together_with_the_key(
     rule = resource_rule(excludeResources="nvidia.com/gpu, nvidia.com/mig-*")
     given: dict[str, dict[str, str]] = {"limits": {DEVICE: "1"}, "requests": {}}
     given[field] |= {other: "1"}
-    found = decision(policy(rule), pod(container(**given)))
+    answer = decision(policy(rule), pod(container(**given)))
 
-    assert [LIMITS] * denied == [each.path for each in found.violations if each.rule != API_SERVER_RULE]
+    assert [LIMITS] * denied == [
+        violation.path for violation in answer.violations if violation.rule != API_SERVER_RULE
+    ]
 
 
 @pytest.mark.parametrize("zero", ["0", "0m", 0, "0e3", "-0", ".0Gi"])
@@ -314,7 +316,7 @@ def test_resources_that_exclude_each_other_are_reported_for_both() -> None:
         resource_rule(excludeResources=OTHER),
         resource_rule(OTHER, group="others", excludeResources=DEVICE),
     )
-    found = decision(policy(*rules), pod(container({DEVICE: "1", OTHER: "2"})))
+    answer = decision(policy(*rules), pod(container({DEVICE: "1", OTHER: "2"})))
     other_limits = LIMITS.replace(DEVICE, OTHER)
 
     assert [
@@ -332,41 +334,43 @@ def test_resources_that_exclude_each_other_are_reported_for_both() -> None:
                 f" expected only one of {OTHER} and {DEVICE}; remove one of them"
             ),
         ),
-    ] == [(violation.rule, violation.message.en) for violation in found.violations]
+    ] == [(violation.rule, violation.message.en) for violation in answer.violations]
 
 
 @pytest.mark.parametrize(("group", "used"), [("group", True), ("another", False)])
 def test_all_rules_of_a_group_apply_together(group: str, used: bool) -> None:
     """To a container that requests any of its resources."""
     rules = (resource_rule(), resource_rule(OTHER, group=group, limits="required"))
-    found = decision(policy(*rules), pod(container({DEVICE: "1"})))
+    answer = decision(policy(*rules), pod(container({DEVICE: "1"})))
 
-    assert [LIMITS.replace(DEVICE, OTHER)] * used == refused_at(found)
+    assert [LIMITS.replace(DEVICE, OTHER)] * used == refused_at(answer)
 
 
 def test_a_container_uses_a_group_by_a_request_too() -> None:
     """By limits or requests."""
-    found = decision(
+    answer = decision(
         policy(*_texts(limits="required")), pod(container(requests={OTHER: "1"}, limits={OTHER: "1"}))
     )
 
-    assert [LIMITS] == refused_at(found)
+    assert [LIMITS] == refused_at(answer)
 
 
 def test_the_group_is_that_of_the_label_not_of_the_data() -> None:
     """The label is shown by kubectl."""
     rules = (resource_rule(OTHER), resource_rule(group="another").replace("data:", "data:\n  group: group"))
-    found = decision(policy(rules[0], rules[1].replace("optional", "required")), pod(container({OTHER: "1"})))
+    answer = decision(
+        policy(rules[0], rules[1].replace("optional", "required")), pod(container({OTHER: "1"}))
+    )
 
-    assert (True, ("cf-crl-group-other",)) == (found.allowed, found.rules)
+    assert (True, ("cf-crl-group-other",)) == (answer.allowed, answer.rules)
 
 
 def test_rules_of_both_label_prefixes_are_in_one_group() -> None:
     """A cluster in transition has both."""
     rules = (resource_rule(prefix=LEGACY), resource_rule(OTHER, limits="required"))
-    found = decision(policy(*rules), pod(container({DEVICE: "1"})))
+    answer = decision(policy(*rules), pod(container({DEVICE: "1"})))
 
-    assert [LIMITS.replace(DEVICE, OTHER)] == refused_at(found)
+    assert [LIMITS.replace(DEVICE, OTHER)] == refused_at(answer)
 
 
 def test_a_container_that_does_not_use_the_group_is_unchanged() -> None:
@@ -386,9 +390,9 @@ def test_a_container_that_does_not_use_the_group_is_unchanged() -> None:
 )
 def test_init_containers_and_sidecars_are_validated(fields: dict[str, Any]) -> None:
     """They use the same devices."""
-    found = decision(policy(resource_rule()), pod(container({DEVICE: "1"}), **fields))
+    answer = decision(policy(resource_rule()), pod(container({DEVICE: "1"}), **fields))
 
-    assert [f"spec.initContainers[0].resources.limits[{DEVICE}]"] == refused_at(found)
+    assert [f"spec.initContainers[0].resources.limits[{DEVICE}]"] == refused_at(answer)
 
 
 def test_init_containers_and_sidecars_are_completed() -> None:
@@ -400,12 +404,12 @@ def test_init_containers_and_sidecars_are_completed() -> None:
             container({OTHER: "1"}, name="proxy", restartPolicy="Always"),
         ],
     )
-    found = decision(policy(*_texts(defaultValue="2")), document)
+    answer = decision(policy(*_texts(defaultValue="2")), document)
 
     assert [
         {"op": "add", "path": "/spec/initContainers/0/resources/limits/vendor.com~1device", "value": "2"},
         {"op": "add", "path": "/spec/initContainers/1/resources/limits/vendor.com~1device", "value": "2"},
-    ] == list(found.patch)
+    ] == list(answer.patch)
 
 
 VALIDATIONS = [
@@ -432,10 +436,10 @@ def test_a_violated_validation_is_reported_with_the_message_of_the_rule(
 ) -> None:
     """In the language of the cluster."""
     rule = resource_rule(validations=VALIDATIONS, descriptionEn="cores", descriptionZh="核心数")
-    found = decision(policy(rule), pod(container({DEVICE: "150"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "150"})))
 
     assert [(reason, "")] == [
-        (violation.reason.in_language(language), violation.fix.en) for violation in found.violations
+        (violation.reason.in_language(language), violation.fix.en) for violation in answer.violations
     ]
 
 
@@ -478,19 +482,19 @@ def test_a_pod_that_a_scheduler_has_bound_names_no_node() -> None:
 def test_a_violated_validation_has_the_fix_of_the_rule(language: Language, fix: str) -> None:
     """As it is written, in the language of the cluster."""
     validation = {"expression": "value < 5", "fixEn": "remove {it}", "fixZh": "请删除 {it}"}
-    found = decision(
+    answer = decision(
         policy(resource_rule(validations=[validation]), language=language), pod(container({DEVICE: "7"}))
     )
 
-    assert [fix] == [violation.fix.in_language(language) for violation in found.violations]
+    assert [fix] == [violation.fix.in_language(language) for violation in answer.violations]
 
 
 @pytest.mark.parametrize(("value", "denied"), [("100", False), ("101", True), ("300", False), ("3e2", False)])
 def test_a_validation_is_of_the_number(value: str, denied: bool) -> None:
     """`3e2` is 300."""
-    found = decision(policy(resource_rule(validations=VALIDATIONS)), pod(container({DEVICE: value})))
+    answer = decision(policy(resource_rule(validations=VALIDATIONS)), pod(container({DEVICE: value})))
 
-    assert [LIMITS] * denied == refused_at(found)
+    assert [LIMITS] * denied == refused_at(answer)
 
 
 @pytest.mark.parametrize(
@@ -503,12 +507,12 @@ def test_a_validation_is_of_the_number(value: str, denied: bool) -> None:
 )
 def test_a_validation_without_a_message_shows_its_expression_and_a_fix(expression: str, fix: str) -> None:
     """The fix names what the expression depends on; of a value alone, the expression says it all."""
-    found = decision(
+    answer = decision(
         policy(resource_rule(validations=[{"expression": expression}])), pod(container({DEVICE: "7"}))
     )
 
     assert [(f"container 'main', {LIMITS}: found 7, expected {expression}", fix)] == [
-        (violation.reason.en, violation.fix.en) for violation in found.violations
+        (violation.reason.en, violation.fix.en) for violation in answer.violations
     ]
 
 
@@ -540,21 +544,21 @@ def test_a_validation_of_a_variable_names_its_value_and_place() -> None:
     }
     env = [{"name": "PERCENT", "value": "10"}, {"name": "PERCENT", "value": "150"}]
     rule = resource_rule(validations=[validation])
-    found = decision(policy(rule), pod(container({DEVICE: "50"}, env=env)))
+    answer = decision(policy(rule), pod(container({DEVICE: "50"}, env=env)))
     path = "spec.containers[0].env[1].value"
     reason = f"container 'main', {path}: found PERCENT=150, expected at most value"
 
     assert [(path, reason, "change PERCENT, or remove it")] == [
-        (violation.path, violation.reason.en, violation.fix.en) for violation in found.violations
+        (violation.path, violation.reason.en, violation.fix.en) for violation in answer.violations
     ]
 
 
 def test_a_variable_that_the_container_does_not_have_leaves_the_quantity() -> None:
     """There is no other place."""
     validation = {"expression": "'PERCENT' in container.env", "variable": "PERCENT"}
-    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "50"})))
+    answer = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "50"})))
 
-    assert [LIMITS] == refused_at(found)
+    assert [LIMITS] == refused_at(answer)
 
 
 NOT_EVALUATED = [
@@ -570,13 +574,13 @@ def test_a_validation_that_cannot_be_evaluated_is_a_violation(
 ) -> None:
     """By default, and with `failurePolicy: Fail`: nothing in a pod can disable a validation."""
     rule = resource_rule(validations=[{"expression": expression}], **data)
-    found = decision(policy(rule), pod(container({DEVICE: "3"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "3"})))
     expected = f"expected a value for which {expression} can be evaluated, but: {error}"
     reason = f"container 'main', {LIMITS}: found 3, {expected}"
 
-    assert (False, ()) == (found.allowed, warning_texts(found))
+    assert (False, ()) == (answer.allowed, warning_texts(answer))
     assert [(LIMITS, reason, "the rule is at fault: ask its owner to fix the expression")] == [
-        (violation.path, violation.reason.en, violation.fix.en) for violation in found.violations
+        (violation.path, violation.reason.en, violation.fix.en) for violation in answer.violations
     ]
 
 
@@ -586,14 +590,14 @@ def test_with_failure_policy_ignore_a_validation_that_cannot_be_evaluated_is_a_w
 ) -> None:
     """The pod is admitted."""
     rule = resource_rule(validations=[{"expression": expression}], failurePolicy="Ignore")
-    found = decision(policy(rule), pod(container({DEVICE: "3"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "3"})))
     line = (
         f"gpugate: container 'main': {expression} could not be evaluated for vendor.com/device and was"
         f" skipped: {error}; the rule is at fault: ask its owner to fix the expression"
         " [rule cf-crl-group-device]"
     )
 
-    assert (True, (), (line,)) == (found.allowed, found.violations, warning_texts(found))
+    assert (True, (), (line,)) == (answer.allowed, answer.violations, warning_texts(answer))
 
 
 @pytest.mark.parametrize("failure_policy", ["Fail", "Ignore"])
@@ -603,10 +607,10 @@ def test_the_other_validations_of_a_rule_are_evaluated_after_a_failed_one(failur
         validations=[{"expression": "1 / (value - 3) > 0"}, {"expression": "value > 3"}],
         failurePolicy=failure_policy,
     )
-    found = decision(policy(rule), pod(container({DEVICE: "3"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "3"})))
     ignored = failure_policy == "Ignore"
 
-    assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(found), len(warning_texts(found)))
+    assert ([LIMITS] * (2 - ignored), ignored) == (refused_at(answer), len(warning_texts(answer)))
 
 
 @pytest.mark.parametrize(("enforcement", "allowed"), [("deny", False), ("warn", True), ("dryrun", True)])
@@ -615,9 +619,12 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
 ) -> None:
     """As if it were evaluated and violated."""
     validation = {"expression": "1 / (value - 3) > 0", "enforcementAction": enforcement}
-    found = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "3"})))
+    answer = decision(policy(resource_rule(validations=[validation])), pod(container({DEVICE: "3"})))
 
-    assert (allowed, [Action(enforcement)]) == (found.allowed, [each.action for each in found.violations])
+    assert (allowed, [Action(enforcement)]) == (
+        answer.allowed,
+        [violation.action for violation in answer.violations],
+    )
 
 
 @pytest.mark.parametrize(
@@ -648,18 +655,18 @@ def test_a_validation_that_cannot_be_evaluated_has_its_own_enforcement_action(
 def test_a_value_is_suggested_in_the_unit_of_the_resource(data: dict[str, Any], value: str, fix: str) -> None:
     """If the unit is a quantity, and the suggested value satisfies the rule."""
     rule = resource_rule(validations=[{"expression": "value <= 64"}], **data)
-    found = decision(policy(rule), pod(container({DEVICE: value})))
+    answer = decision(policy(rule), pod(container({DEVICE: value})))
 
-    assert [fix] == [violation.fix.en for violation in found.violations]
+    assert [fix] == [violation.fix.en for violation in answer.violations]
 
 
 def test_no_value_is_suggested_if_a_validation_of_it_cannot_be_evaluated() -> None:
     """It may violate the rule."""
     validations = [{"expression": "value <= 64"}, {"expression": "1 / (value - 32) >= 0"}]
     rule = resource_rule(validations=validations, unit="256Mi")
-    found = decision(policy(rule), pod(container({DEVICE: "8Gi"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "8Gi"})))
 
-    assert [""] == [violation.fix.en for violation in found.violations]
+    assert [""] == [violation.fix.en for violation in answer.violations]
 
 
 def test_a_suggested_value_satisfies_the_rule() -> None:
@@ -682,7 +689,7 @@ def test_the_effect_of_a_violation_is_the_enforcement_action_of_the_rule(
 ) -> None:
     """Deny, warn, or only add it to the audit event."""
     rule = resource_rule(limits="disabled", enforcementAction=enforcement)
-    found = decision(policy(rule), pod(container({DEVICE: "1"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "1"})))
     line = (
         f"gpugate: container 'main', {LIMITS}: found 1, expected no limit of {DEVICE}; remove {LIMITS}"
         " [rule cf-crl-group-device]"
@@ -690,10 +697,10 @@ def test_the_effect_of_a_violation_is_the_enforcement_action_of_the_rule(
 
     recorded = f"cf-crl-group-device (policy): {LIMITS}"
     assert (allowed, (line,) * warned, recorded, [Action(enforcement)]) == (
-        found.allowed,
-        warning_texts(found),
-        found.audit[audit],
-        [violation.action for violation in found.violations],
+        answer.allowed,
+        warning_texts(answer),
+        answer.audit[audit],
+        [violation.action for violation in answer.violations],
     )
 
 
@@ -715,9 +722,9 @@ def test_a_rule_with_a_glob_applies_to_each_name_that_it_matches(
     limits: dict[str, str], requests: dict[str, str], places: list[str]
 ) -> None:
     """One rule for resources whose names carry a profile."""
-    found = decision(policy(resource_rule(GLOB)), pod(container(limits, requests)))
+    answer = decision(policy(resource_rule(GLOB)), pod(container(limits, requests)))
 
-    assert [f"spec.containers[0].resources.{place}" for place in places] == refused_at(found)
+    assert [f"spec.containers[0].resources.{place}" for place in places] == refused_at(answer)
 
 
 def test_a_rule_with_a_glob_sets_the_request_of_each_name_from_its_limit() -> None:
@@ -725,12 +732,12 @@ def test_a_rule_with_a_glob_sets_the_request_of_each_name_from_its_limit() -> No
     document = pod(
         container({"vendor.com/mig-1g": "1", "vendor.com/mig-2g": "2"}, {"vendor.com/mig-2g": "1"})
     )
-    found = decision(policy(resource_rule(GLOB, requests="fromLimits")), document)
+    answer = decision(policy(resource_rule(GLOB, requests="fromLimits")), document)
 
     assert {"vendor.com/mig-1g": "1", "vendor.com/mig-2g": "2"} == (
-        patched(document, found)["spec"]["containers"][0]["resources"]["requests"]
+        patched(document, answer)["spec"]["containers"][0]["resources"]["requests"]
     )
-    assert "main: requests vendor.com/mig-1g; main: requests vendor.com/mig-2g" == found.audit["defaulted"]
+    assert "main: requests vendor.com/mig-1g; main: requests vendor.com/mig-2g" == answer.audit["defaulted"]
 
 
 @pytest.mark.parametrize(
@@ -823,9 +830,9 @@ def test_a_violation_has_found_expected_and_fix(
     data: dict[str, str], limits: dict[str, str], requests: dict[str, str], message: str
 ) -> None:
     """On one line, after container and path."""
-    found = decision(policy(*_texts(**data)), pod(container(limits, requests)))
+    answer = decision(policy(*_texts(**data)), pod(container(limits, requests)))
 
-    assert [f"container 'main', {message}"] == [violation.message.en for violation in found.violations]
+    assert [f"container 'main', {message}"] == [violation.message.en for violation in answer.violations]
 
 
 def test_all_violations_of_all_containers_are_reported_at_once() -> None:
@@ -879,7 +886,7 @@ def test_a_quantity_is_not_confused_with_an_equal_value_of_another_type(
     """In Python True equals 1; the API server rejects both a boolean and a list."""
     rules = policy(resource_rule())
 
-    assert allowed == [decision(rules, pod(container({DEVICE: each}))).allowed for each in quantities]
+    assert allowed == [decision(rules, pod(container({DEVICE: quantity}))).allowed for quantity in quantities]
 
 
 def test_a_changed_or_exempted_rule_changes_the_decision_on_the_same_container() -> None:
@@ -914,20 +921,20 @@ def test_a_violation_by_the_default_says_where_the_value_comes_from(
 def test_no_default_is_set_where_the_user_wrote_a_request(requests: str) -> None:
     """The API server rejects it, and the limit to write is the user's own, not the default."""
     rules = policy(*_texts(limits="optional", requests=requests, defaultValue="20"))
-    found = decision(rules, _asking(None, "50"))
+    answer = decision(rules, _asking(None, "50"))
 
-    assert [REQUESTS] == refused_at(found)
-    assert "found 50 and no limit" in found.denial.en
-    assert f"move it to limits: set {LIMITS}" in found.denial.en
-    assert "20" not in found.denial.en
+    assert [REQUESTS] == refused_at(answer)
+    assert "found 50 and no limit" in answer.denial.en
+    assert f"move it to limits: set {LIMITS}" in answer.denial.en
+    assert "20" not in answer.denial.en
 
 
 def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
     """Although it is the same number."""
     rule = resource_rule(defaultValue="20", validations=[{"expression": "value < 20"}])
-    found = decision(policy(rule), pod(container({DEVICE: "20"})))
+    answer = decision(policy(rule), pod(container({DEVICE: "20"})))
 
-    assert "found 20, expected value < 20" in found.denial.en
+    assert "found 20, expected value < 20" in answer.denial.en
 
 
 @pytest.mark.parametrize(
@@ -954,16 +961,16 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
     limits: dict[str, str], requests: dict[str, str], faults: list[tuple[str, str]]
 ) -> None:
     """As a fact, with its own rule named."""
-    found = decision(policy(), pod(container(limits, requests)))
+    answer = decision(policy(), pod(container(limits, requests)))
 
     assert [(f"spec.containers[0].resources.{place}", text) for place, text in faults] == [
-        (each.path, each.reason.en.partition("expected ")[2].partition(" (the API server")[0])
-        for each in found.violations
+        (violation.path, violation.reason.en.partition("expected ")[2].partition(" (the API server")[0])
+        for violation in answer.violations
     ]
     assert {(API_SERVER_RULE, Action.DENY, Basis.FACT)} >= {
-        (each.rule, each.action, each.basis) for each in found.violations
+        (violation.rule, violation.action, violation.basis) for violation in answer.violations
     }
-    assert len(faults) == found.denial.en.count("the API server accepts nothing else of extended resources")
+    assert len(faults) == answer.denial.en.count("the API server accepts nothing else of extended resources")
 
 
 def test_a_custom_resource_whose_controller_may_add_limits_may_have_a_request_alone() -> None:
@@ -984,9 +991,9 @@ def test_the_fix_of_a_fraction_names_the_resources_that_share_gpus_on_the_nodes(
     node = {"kind": "Node", "metadata": {"name": "n"}, "status": {"allocatable": gpus}}
     half = pod(container({"nvidia.com/gpu": "0.5"}))
     for texts in ((), (resource_rule("nvidia.com/gpu"),)):
-        found = decide(Snapshot(policy(*texts), inventory_of([node])), request(half))
+        answer = decide(Snapshot(policy(*texts), inventory_of([node])), request(half))
         assert (
-            "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in found.denial.en
+            "use a whole number, or a resource that shares GPUs: tencent.com/vcuda-core [" in answer.denial.en
         )
         assert "; use a whole number [" in decision(policy(*texts), half).denial.en
 

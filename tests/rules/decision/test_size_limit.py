@@ -184,7 +184,7 @@ def test_combinations_of_node_selector_terms_are_limited() -> None:
     (container,) = document["spec"]["containers"]
     alternatives = {
         "CUDA": "cuda=11.4 cuda=12.2 cuda=12.4 cuda=12.8",
-        "DRIVER": " ".join(f"driver>={each},driver<{each + 1}" for each in (470, 535, 550, 570)),
+        "DRIVER": " ".join(f"driver>={number},driver<{number + 1}" for number in (470, 535, 550, 570)),
         "ARCH": "arch=7.0 arch=7.5 arch=8.0 arch=9.0",
     }
     variables = [{"name": f"NVIDIA_REQUIRE_{name}", "value": text} for name, text in alternatives.items()]
@@ -255,7 +255,7 @@ def test_variables_without_requirements_are_not_counted() -> None:
 
 def test_a_matrix_of_sixty_four_official_cuda_images_is_reviewed() -> None:
     """Each in a template of one Workflow; its conditions on drivers count once, not for each brand of GPU."""
-    versions = {each for row in read_table("requirements")["expressions"] for each in row["images"].split()}
+    versions = {part for row in read_table("requirements")["expressions"] for part in row["images"].split()}
     newest = sorted(versions, key=lambda each: [int(part) for part in each.split(".")])[-_MATRIX:]
     images = [f"nvidia/cuda:{each}-base-ubuntu22.04" for each in newest]
     images += [f"nvidia/cuda:{each}-devel-ubi9" for each in newest[: _MATRIX - len(newest)]]

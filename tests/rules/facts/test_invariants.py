@@ -209,7 +209,7 @@ def newest_rows_are_open(tables: Tables) -> Iterator[str]:
 
 def covered(specifiers: list[str], version: str) -> bool:
     """Return whether one of these specifiers (PEP 440) contains a version."""
-    return any(SpecifierSet(each).contains(version, prereleases=True) for each in specifiers)
+    return any(SpecifierSet(specifier).contains(version, prereleases=True) for specifier in specifiers)
 
 
 def test_the_first_line_of_a_table_says_whether_it_is_by_hand_or_generated() -> None:

@@ -127,6 +127,6 @@ def test_literals_are_plain_values() -> None:
     expected = {"PLAIN": "2", "EMPTY": ""}
     assert [expected, expected, 5] == [
         dict(variables.items()),
-        {name: found for name in [*names, "ABSENT"] if (found := variables.get(name)) is not None},
+        {name: value for name in [*names, "ABSENT"] if (value := variables.get(name)) is not None},
         len(variables),
     ]

@@ -149,14 +149,14 @@ def test_containers_have_their_kubernetes_kind() -> None:
         initContainers=[container(name="setup"), container(name="proxy", restartPolicy="Always")],
         ephemeralContainers=[container(name="debug")],
     )
-    found = Pod(document, document)
+    pod_object = Pod(document, document)
 
     assert {
         "main": "container",
         "setup": "init container",
         "proxy": "sidecar",
         "debug": "ephemeral container",
-    } == {each.name: each.kind for each in (*found.containers, *found.ephemeral_containers)}
+    } == {each.name: each.kind for each in (*pod_object.containers, *pod_object.ephemeral_containers)}
 
 
 @pytest.mark.parametrize(
@@ -165,17 +165,17 @@ def test_containers_have_their_kubernetes_kind() -> None:
 def test_absent_resources_read_as_empty(absent: dict[str, Any]) -> None:
     """Null is absent."""
     document = pod({"name": "main"} | absent)
-    (found,) = Pod(document, document).containers
+    (container_document,) = Pod(document, document).containers
 
-    assert ({}, {}) == (found.limits, found.requests)
+    assert ({}, {}) == (container_document.limits, container_document.requests)
 
 
 def test_a_container_without_a_name_is_named_by_its_path() -> None:
     """So that a message can name it; an image that is not a string reads as empty."""
     document = pod({"image": 7})
-    (found,) = Pod(document, document).containers
+    (container_document,) = Pod(document, document).containers
 
-    assert ("spec.containers[0]", "") == (found.name, found.image)
+    assert ("spec.containers[0]", "") == (container_document.name, container_document.image)
 
 
 @pytest.mark.parametrize(
@@ -195,15 +195,15 @@ def test_the_limit_of_an_extended_resource_takes_precedence_over_its_request(
 ) -> None:
     """The API server denies another request; a request of any other resource may be lower than the limit."""
     document = pod(container({name: limit}, {name: request_}))
-    (found,) = Pod(document, document).containers
+    (container_document,) = Pod(document, document).containers
 
-    assert effective == found.request(name)
+    assert effective == container_document.request(name)
 
 
 def _edited() -> tuple[Pod, Container]:
     document = pod(container({DEVICE: "1"}, env=[{"name": "A", "value": "1"}]))
-    found = Pod(document, document)
-    return found, found.containers[0]
+    pod_object = Pod(document, document)
+    return pod_object, pod_object.containers[0]
 
 
 def test_an_injected_quantity_is_visible_to_later_reads() -> None:
@@ -276,7 +276,7 @@ def test_the_users_of_a_pod_request_extended_resources() -> None:
     document = pod(*(container(name=f"c{at}", **asked) for at, asked in enumerate(asking)))
     document["spec"]["initContainers"] = [container({DEVICE: "1"}, name="init")]
 
-    assert ["c0", "c1", "init"] == [each.name for each in Pod(document, document).users]
+    assert ["c0", "c1", "init"] == [user.name for user in Pod(document, document).users]
 
 
 def test_fields_of_the_pod_are_read_after_the_edits() -> None:
@@ -297,18 +297,20 @@ def test_fields_of_the_pod_are_read_after_the_edits() -> None:
 def test_labels_and_annotations_that_are_not_strings_are_skipped() -> None:
     """Callers compare strings."""
     document = pod(metadata={"labels": {"a": 1, "b": "x"}, "annotations": []})
-    found = Pod(document, document)
+    pod_object = Pod(document, document)
 
-    assert ({"b": "x"}, {}) == (found.labels, found.annotations)
+    assert ({"b": "x"}, {}) == (pod_object.labels, pod_object.annotations)
 
 
 def test_edits_of_a_template_have_their_path_in_the_workload() -> None:
     """One document can have many templates."""
     document = {"spec": {"template": TEMPLATE}}
-    found = Pod(document, TEMPLATE, ("spec", "template"))
-    found.set("spec", "hostIPC", value=True)
+    pod_object = Pod(document, TEMPLATE, ("spec", "template"))
+    pod_object.set("spec", "hostIPC", value=True)
 
-    assert ["/spec/template/spec/hostIPC"] == [operation["path"] for operation in found.recorder.operations]
+    assert ["/spec/template/spec/hostIPC"] == [
+        operation["path"] for operation in pod_object.recorder.operations
+    ]
 
 
 @pytest.mark.parametrize(
@@ -318,17 +320,17 @@ def test_edits_of_a_template_have_their_path_in_the_workload() -> None:
 def test_an_ephemeral_container_can_have_a_target(fields: dict[str, Any], target: str) -> None:
     """The target is optional in Kubernetes."""
     document = pod(ephemeralContainers=[container(name="debug") | fields])
-    (found,) = Pod(document, document).ephemeral_containers
+    (ephemeral_container,) = Pod(document, document).ephemeral_containers
 
-    assert target == found.target
+    assert target == ephemeral_container.target
 
 
 def test_env_from_that_is_not_a_list_is_an_error() -> None:
     """It is read only if a rule injects variables."""
     document = pod(container({DEVICE: "1"}, envFrom={}))
-    (found,) = Pod(document, document).containers
+    (container_document,) = Pod(document, document).containers
     with pytest.raises(ObjectError) as caught:
-        _ = found.env_from
+        _ = container_document.env_from
 
     assert "spec.containers[0].envFrom: expected a list, got an object" == str(caught.value)
 
@@ -336,14 +338,14 @@ def test_env_from_that_is_not_a_list_is_an_error() -> None:
 def test_a_pod_spec_without_a_template_contains_its_labels() -> None:
     """As in an InferenceService; edits and messages have its path."""
     predictor = {"labels": {"a": "b"}, "containers": [container({DEVICE: "1"})], "minReplicas": 1}
-    found = Pod({"spec": {"predictor": predictor}}, predictor, ("spec", "predictor"))
-    found.set("spec", "hostIPC", value=True)
-    found.set("metadata", "annotations", "c", value="d")
+    pod_object = Pod({"spec": {"predictor": predictor}}, predictor, ("spec", "predictor"))
+    pod_object.set("spec", "hostIPC", value=True)
+    pod_object.set("metadata", "annotations", "c", value="d")
 
-    assert {"a": "b"} == found.labels
-    assert ("spec", "predictor", "containers", 0) == found.containers[0].path
+    assert {"a": "b"} == pod_object.labels
+    assert ("spec", "predictor", "containers", 0) == pod_object.containers[0].path
     assert ["/spec/predictor/hostIPC", "/spec/predictor/annotations"] == [
-        operation["path"] for operation in found.recorder.operations
+        operation["path"] for operation in pod_object.recorder.operations
     ]
 
 

@@ -54,9 +54,9 @@ def test_a_quantity_is_its_number(text: str, number: int | Decimal) -> None:
 @pytest.mark.parametrize("text", ["1", "1000m", "1.0", "1e0", "10e-1", "+1", "1000000u", " 1 "])
 def test_a_whole_number_is_an_int_in_every_notation(text: str) -> None:
     """Whether a quantity is whole depends on its value, not on its notation."""
-    found = parse_quantity(text)
+    amount = parse_quantity(text)
 
-    assert (int, 1) == (type(found), found)
+    assert (int, 1) == (type(amount), amount)
 
 
 @pytest.mark.parametrize(

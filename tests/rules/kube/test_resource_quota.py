@@ -37,7 +37,9 @@ def test_gpus_count_as_requests_also_if_only_the_limit_is_written() -> None:
 
 def test_cpu_and_memory_have_two_names_and_limits_of_their_own() -> None:
     """A missing request is the limit."""
-    found = amounts(containers=[container(limits={"cpu": "1500m", "memory": "1Gi"}, requests={"cpu": 1})])
+    resource_amounts = amounts(
+        containers=[container(limits={"cpu": "1500m", "memory": "1Gi"}, requests={"cpu": 1})]
+    )
 
     assert {
         "cpu": 1,
@@ -46,7 +48,7 @@ def test_cpu_and_memory_have_two_names_and_limits_of_their_own() -> None:
         "memory": 2**30,
         "requests.memory": 2**30,
         "limits.memory": 2**30,
-    } == found
+    } == resource_amounts
 
 
 def test_init_containers_count_if_they_need_more_and_sidecars_run_beside_all() -> None:
@@ -62,13 +64,13 @@ def test_init_containers_count_if_they_need_more_and_sidecars_run_beside_all() -
 
 def test_resources_of_the_whole_pod_replace_those_of_its_containers_and_the_overhead_is_added() -> None:
     """Overhead is no limit where there is none."""
-    found = amounts(
+    resource_amounts = amounts(
         containers=[container(requests={"cpu": 1})],
         resources={"requests": {"cpu": 4}},
         overhead={"cpu": "250m"},
     )
 
-    assert {"cpu": Decimal("4.25"), "requests.cpu": Decimal("4.25")} == found
+    assert {"cpu": Decimal("4.25"), "requests.cpu": Decimal("4.25")} == resource_amounts
 
 
 def test_a_container_without_cpu_is_named_unless_a_limit_range_or_the_pod_sets_it() -> None:

@@ -91,7 +91,10 @@ def test_the_differences_of_rules_are_by_the_labels_that_these_read() -> None:
     both = [compatibility_rule(), compatibility_rule(name="b"), own, node_profile(cuda="13.0")]
 
     def reported(*texts: str) -> list[str]:
-        return [each.reported for each in differences_of_rules(loaded(*texts).rules, cluster)]
+        return [
+            differences_of_rule.reported
+            for differences_of_rule in differences_of_rules(loaded(*texts).rules, cluster)
+        ]
 
     assert ["12.2"] == reported(node_profile(cuda="13.0"))
     assert ["12.2", "12.4"] == reported(*both)

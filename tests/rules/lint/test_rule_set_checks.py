@@ -340,9 +340,9 @@ def test_conflicting_env_values_are_a_warning_at_the_unused_one(
     first: dict[str, Any], second: dict[str, Any], unused: str
 ) -> None:
     """If a pod can match both rules, and the used one is not narrower."""
-    found = warned(env("SECOND", "a", **first), env("SECOND", "b", **second))
+    warnings = warned(env("SECOND", "a", **first), env("SECOND", "b", **second))
 
-    assert ([f"competing-values {unused} inject.env[1].name"] if unused else []) == found
+    assert ([f"competing-values {unused} inject.env[1].name"] if unused else []) == warnings
 
 
 def test_a_conflicting_env_value_has_a_message_with_a_fix() -> None:
@@ -472,9 +472,9 @@ def test_an_exemption_from_no_rule_or_for_every_pod_is_a_warning() -> None:
 )
 def test_an_exemption_that_any_tenant_can_claim_is_a_warning(scope: dict[str, Any], path: str) -> None:
     """Who creates a pod chooses its labels and its service account, but not its namespace."""
-    found = warned(resource_rule(), exemption("cf-*", expires="2030-01-01", **scope))
+    warnings = warned(resource_rule(), exemption("cf-*", expires="2030-01-01", **scope))
 
-    assert ([f"exempts-any-tenant exemption {path}"] if path else []) == found
+    assert ([f"exempts-any-tenant exemption {path}"] if path else []) == warnings
 
 
 @pytest.mark.parametrize(
@@ -495,11 +495,11 @@ def test_a_validation_that_does_not_check_the_range_of_its_message_is_a_warning(
 ) -> None:
     """Most often nobody thought of 0."""
     rule = resource_rule(validations=[{"expression": expression, "messageEn": message}])
-    found = messages(rule)
+    texts = messages(rule)
 
-    assert bool(passes) == bool(found)
+    assert bool(passes) == bool(texts)
     assert all(
-        f"the message says {message}, but {passes} passes: {expression}; write" in each for each in found
+        f"the message says {message}, but {passes} passes: {expression}; write" in text for text in texts
     )
 
 
@@ -515,14 +515,14 @@ def test_rules_are_checked_against_others_in_force() -> None:
         injection_rule({"hostIPC": True}, name="typo", match={"resources": ["vendor.com/othr"]}),
         exemption("cf-crl-another-*", expires="2030-01-01", namespaces={"include": ["a"]}),
     ]
-    found = lint([(f"{at}.yaml", text) for at, text in enumerate(texts)], NOW, others=others)
+    warnings = lint([(f"{at}.yaml", text) for at, text in enumerate(texts)], NOW, others=others)
 
-    assert ((), 4) == (found.errors, len(list(found.rules)))
+    assert ((), 4) == (warnings.errors, len(list(warnings.rules)))
     assert [
         "misspelt-resource typo match.resources[0]",
         "competing-values injection inject.runtimeClassName",
         "conflict cf-crl-mine-device data.key",
-    ] == [f"{each.code} {each.rule} {each.path}" for each in found.warnings]
+    ] == [f"{warning.code} {warning.rule} {warning.path}" for warning in warnings.warnings]
 
 
 def test_a_rule_replaces_the_one_of_its_name_that_is_in_force() -> None:

@@ -176,7 +176,7 @@ def test_the_first_false_condition_is_returned() -> None:
 )
 def test_a_false_condition_wins_over_one_that_fails(sources: list[str], unmet: str) -> None:
     """In any order. Only if none is false, the first error counts."""
-    match = Match(("a/b",), conditions=tuple(Expression(each, CONDITION_VARIABLES) for each in sources))
+    match = Match(("a/b",), conditions=tuple(Expression(source, CONDITION_VARIABLES) for source in sources))
     try:
         condition = match.unmet_condition({"container.name": "a", "limits": {}})
         found = condition and condition.source

@@ -112,17 +112,17 @@ def test_the_pods_of_a_wrapped_object_are_found_by_its_own_kind(kind: str, spec:
     """In the outer object."""
     wrapped = {"apiVersion": "batch/v1", "kind": "Job", "spec": {"template": pod(GPU)}}
     steps = tuple(int(step) if step.isdigit() else step for step in spec.split("."))
-    (found,) = pods(request(kind, nested(steps, wrapped)))
+    (pod_object,) = pods(request(kind, nested(steps, wrapped)))
 
-    assert path == field_path(found.path)
+    assert path == field_path(pod_object.path)
 
 
 def test_the_image_of_a_nim_service_is_its_repository_and_tag() -> None:
     """As its operator joins them."""
     spec = {"image": {"repository": "nvcr.io/nim/x", "tag": "1.0"}}
-    (found,) = pods(request("NIMService", spec))
+    (pod_object,) = pods(request("NIMService", spec))
 
-    assert ["nvcr.io/nim/x:1.0"] == [each.image for each in found.containers]
+    assert ["nvcr.io/nim/x:1.0"] == [container_document.image for container_document in pod_object.containers]
 
 
 def test_a_pod_that_a_runtime_completes_tolerates_all_taints() -> None:
@@ -138,9 +138,9 @@ def test_a_pod_that_a_runtime_completes_tolerates_all_taints() -> None:
 def test_a_quantity_that_a_workflow_fills_in_is_not_checked() -> None:
     """Others of the container are."""
     quantities = {DEVICE: "{{inputs.parameters.gpus}}", "example.com/other": "1"}
-    (found,) = pods(request("Workflow", {"templates": [{"container": container(quantities)}]}))
+    (pod_object,) = pods(request("Workflow", {"templates": [{"container": container(quantities)}]}))
 
-    assert [("example.com/other",)] == [each.names for each in found.users]
+    assert [("example.com/other",)] == [user.names for user in pod_object.users]
 
 
 def test_the_metadata_of_a_pod_spec_may_be_in_it_or_apart() -> None:
@@ -180,11 +180,11 @@ def test_a_template_of_other_objects_is_never_denied(kind: str) -> None:
     """What is created from it is checked as a whole."""
     rules = policy(AT_MOST_100)
     document = {"metadata": {}, "spec": {"containers": [GPU]}}
-    found = decide(
+    decision = decide(
         Snapshot(rules, NO_NODES), AdmissionRequest("CREATE", "serving.kserve.io", kind, "", document)
     )
 
-    assert (True, 1) == (found.allowed, len(warning_texts(found)))
+    assert (True, 1) == (decision.allowed, len(warning_texts(decision)))
 
 
 @pytest.mark.parametrize(
@@ -211,9 +211,9 @@ def test_pods_of_owners_outside_kubernetes_are_found(
 ) -> None:
     """Where the pods of each are."""
     asked = AdmissionRequest("CREATE", group, kind, "team", {"kind": kind, "spec": spec}, mutating=False)
-    (found,) = decide(Snapshot(policy(AT_MOST_100), NO_NODES), asked).violations
+    (violation,) = decide(Snapshot(policy(AT_MOST_100), NO_NODES), asked).violations
 
-    assert found.path.startswith(path.replace("[", ".").replace("]", ""))
+    assert violation.path.startswith(path.replace("[", ".").replace("]", ""))
 
 
 def test_the_main_container_of_dynamos_extra_pod_spec_is_found() -> None:
@@ -221,4 +221,6 @@ def test_the_main_container_of_dynamos_extra_pod_spec_is_found() -> None:
     main = {key: value for key, value in GPU.items() if key != "name"}
     graph = request("DynamoGraphDeployment", {"services": {"w": {"extraPodSpec": {"mainContainer": main}}}})
 
-    assert ["mainContainer"] == [each.path[-1] for one in pods(graph) for each in one.containers]
+    assert ["mainContainer"] == [
+        container_document.path[-1] for one in pods(graph) for container_document in one.containers
+    ]

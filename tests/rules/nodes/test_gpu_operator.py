@@ -30,9 +30,9 @@ def release(toolkit: str, cdi: bool | None, **more: Any) -> dict[str, Any]:
 
 def managed(name: str = "one", engine: str = "containerd://2.1.5", **labels: str) -> dict[str, Any]:
     """Return a node on which GPU Operator installs the toolkit."""
-    found = node(name, gfd("12.2") | {MANAGED: "true"} | labels)
-    found["status"]["nodeInfo"] = {"containerRuntimeVersion": engine}
-    return found
+    node_object = node(name, gfd("12.2") | {MANAGED: "true"} | labels)
+    node_object["status"]["nodeInfo"] = {"containerRuntimeVersion": engine}
+    return node_object
 
 
 def runtime_on(found: dict[str, Any], *policies: dict[str, Any]) -> tuple[RuntimeMode, bool | None]:
@@ -150,12 +150,12 @@ def test_contradicting_policies_make_the_runtime_unknown_and_are_named() -> None
     one, other = release("v1.17.8", cdi=False), release("v1.18.0", cdi=True)
     other["metadata"] = {"name": "other"}
     inventory = inventory_of([one, other, managed()])
-    (found,) = inventory.classes(inventory.everything)
+    (node_class,) = inventory.classes(inventory.everything)
 
-    assert UNKNOWN is found.capabilities.runtime.mode
+    assert UNKNOWN is node_class.capabilities.runtime.mode
     assert (
         "ClusterPolicy cluster-policy and ClusterPolicy other contradict each other"
-        == found.capabilities.runtime.source.en
+        == node_class.capabilities.runtime.source.en
     )
 
 
@@ -198,18 +198,18 @@ def test_the_daemon_set_shows_what_the_operator_has_set(
 
 def test_a_daemon_set_and_a_policy_that_contradict_each_other_tell_nothing() -> None:
     """As while the operator has not applied a change."""
-    found = runtime_on(managed(), daemon_set(IMAGE + "v1.17.8"), release("v1.18.0", cdi=True))
+    runtime = runtime_on(managed(), daemon_set(IMAGE + "v1.17.8"), release("v1.18.0", cdi=True))
 
-    assert (UNKNOWN, None) == found
+    assert (UNKNOWN, None) == runtime
 
 
 @pytest.mark.parametrize("containers", [None, 5, [], [5], [{"image": 5, "env": 5}]])
 def test_a_daemon_set_of_any_form_is_read_or_unknown(containers: Any) -> None:
     """It may be of another operator."""
-    found = daemon_set("")
-    found["spec"]["template"]["spec"]["containers"] = containers
+    daemon_set_object = daemon_set("")
+    daemon_set_object["spec"]["template"]["spec"]["containers"] = containers
 
-    assert (UNKNOWN, None) == runtime_on(managed(), found)
+    assert (UNKNOWN, None) == runtime_on(managed(), daemon_set_object)
 
 
 def test_labels_of_the_node_agent_take_precedence_over_settings() -> None:
@@ -227,7 +227,8 @@ def test_classes_follow_the_settings_and_other_nodes_stay() -> None:
     after = before.with_operator(read_operator([release("v1.18.0", cdi=True)]))
 
     assert {CDI: ["one", "two"], UNKNOWN: ["three"]} == {
-        each.capabilities.runtime.mode: after.names(each.members) for each in after.classes(after.everything)
+        node_class.capabilities.runtime.mode: after.names(node_class.members)
+        for node_class in after.classes(after.everything)
     }
     assert after is after.with_operator(read_operator([release("v1.18.0", cdi=True)]))
     together = inventory_of([*nodes, release("v1.18.0", cdi=True)])

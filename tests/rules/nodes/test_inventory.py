@@ -52,8 +52,8 @@ def shown(inventory: Inventory) -> dict[str, Any]:
     found: dict[str, Any] = {
         "problems": sorted(inventory.problems()),
         "classes": {
-            found.capabilities: sorted(inventory.names(found.members))
-            for found in inventory.classes(inventory.everything)
+            node_class.capabilities: sorted(inventory.names(node_class.members))
+            for node_class in inventory.classes(inventory.everything)
         },
         "gpu": sorted(inventory.names(inventory.nodes_offering("nvidia.com/gpu"))),
         "most": inventory.largest_amount("nvidia.com/gpu"),
@@ -87,7 +87,9 @@ def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
     )
     present = inventory.families_present(names.cuda, inventory.everything)
 
-    assert {each.capabilities.cuda for each in inventory.classes(inventory.named("both"))} == {(11, 8)}
+    assert {node_class.capabilities.cuda for node_class in inventory.classes(inventory.named("both"))} == {
+        (11, 8)
+    }
     assert [(family.key, inventory.names(nodes)) for family, nodes in present] == [
         ("cuda-major-version", ["both"]),
         ("nvidia.com/cuda.runtime-version.major", ["discovered"]),
@@ -141,8 +143,13 @@ def test_nodes_with_equal_capabilities_form_one_class() -> None:
     )
     one = inventory.named("gpu-7") | inventory.named("cpu")
 
-    assert sorted(each.members.bit_count() for each in inventory.classes(inventory.everything)) == [1, 100]
-    assert {tuple(inventory.names(each.members)) for each in inventory.classes(one)} == {("gpu-7",), ("cpu",)}
+    assert sorted(
+        node_class.members.bit_count() for node_class in inventory.classes(inventory.everything)
+    ) == [1, 100]
+    assert {tuple(inventory.names(node_class.members)) for node_class in inventory.classes(one)} == {
+        ("gpu-7",),
+        ("cpu",),
+    }
 
 
 @pytest.mark.parametrize(
@@ -299,7 +306,10 @@ def test_each_set_of_label_names_has_its_own_classes() -> None:
         for labels in (LabelNames(), names):
             classes = inventory.classes(inventory.everything, labels)
             found.append(
-                {each.capabilities.product: sorted(inventory.names(each.members)) for each in classes}
+                {
+                    node_class.capabilities.product: sorted(inventory.names(node_class.members))
+                    for node_class in classes
+                }
             )
 
     assert [
@@ -323,8 +333,8 @@ def test_adding_nodes_one_by_one_equals_adding_them_at_once() -> None:
     """Including host names, each the value of one node; removed nodes leave no value."""
     nodes = [node(f"n{number}", {"kubernetes.io/hostname": f"n{number}"}) for number in range(400)]
     grown = Inventory()
-    for each in nodes:
-        grown = grown.with_node(each)
+    for node_object in nodes:
+        grown = grown.with_node(node_object)
     before = grown
     for number in range(0, 400, 2):
         grown = grown.without_node(f"n{number}")
@@ -403,7 +413,7 @@ def test_a_query_does_not_iterate_over_nodes() -> None:
     nodes = candidates(inventory, spec) & inventory.nodes_offering("gpu")
 
     assert nodes.bit_count() == 10
-    assert [each.members for each in inventory.classes(nodes)] == [nodes]
+    assert [node_class.members for node_class in inventory.classes(nodes)] == [nodes]
 
 
 def test_nodes_are_judged_by_the_facts_of_the_inventory() -> None:

@@ -32,28 +32,28 @@ def inventory(*documents: dict[str, Any]) -> Inventory:
 
 def capabilities(found: Inventory, name: str) -> tuple[Any, ...]:
     """Return product, CUDA version, driver and compute capability of a node."""
-    (each,) = found.classes(found.named(name))
-    gpu = each.capabilities
+    (node_class,) = found.classes(found.named(name))
+    gpu = node_class.capabilities
     return gpu.product, gpu.cuda, gpu.driver, gpu.gpu_capability
 
 
 def test_a_node_offers_what_device_classes_make_of_its_devices() -> None:
     """By the name that the class gives, and by the implicit one."""
-    found = inventory(bare_node("one"), bare_node("two"), gpus_of("one"), device_class())
+    known_nodes = inventory(bare_node("one"), bare_node("two"), gpus_of("one"), device_class())
 
     assert [["one"], ["one"], []] == [
-        found.names(found.nodes_offering(name)) for name in (GPU, IMPLICIT, "example.com/other")
+        known_nodes.names(known_nodes.nodes_offering(name)) for name in (GPU, IMPLICIT, "example.com/other")
     ]
 
 
 def test_attributes_of_devices_take_precedence_over_labels() -> None:
     """Labels give what no attribute does."""
     labels = gfd("12.2", T4) | {"nvidia-device-enable": "pgpu"}
-    found = inventory(node("one", labels), gpus_of("one", H100_NAME, "13.0"), device_class())
+    known_nodes = inventory(node("one", labels), gpus_of("one", H100_NAME, "13.0"), device_class())
 
-    assert ("NVIDIA-H100-80GB-HBM3", (13, 0), "580.65.06", (9, 0)) == capabilities(found, "one")
-    (each,) = found.classes(found.everything)
-    assert "pgpu" == each.capabilities.device_mode
+    assert ("NVIDIA-H100-80GB-HBM3", (13, 0), "580.65.06", (9, 0)) == capabilities(known_nodes, "one")
+    (node_class,) = known_nodes.classes(known_nodes.everything)
+    assert "pgpu" == node_class.capabilities.device_mode
 
 
 @pytest.mark.parametrize(
@@ -72,10 +72,13 @@ def test_containers_get_devices_by_cdi(
     bare["metadata"]["labels"] = {"gpugate.dev/container-runtime-mode": labelled}
     if plugin:
         bare["status"]["allocatable"]["nvidia.com/gpu.shared"] = "1"
-    found = inventory(bare, gpus_of("one"), device_class())
-    (each,) = found.classes(found.everything)
+    known_nodes = inventory(bare, gpus_of("one"), device_class())
+    (node_class,) = known_nodes.classes(known_nodes.everything)
 
-    assert (mode, loads) == (each.capabilities.runtime.mode, each.capabilities.runtime.loads_compat)
+    assert (mode, loads) == (
+        node_class.capabilities.runtime.mode,
+        node_class.capabilities.runtime.loads_compat,
+    )
 
 
 def test_gpus_that_differ_leave_the_product_unknown() -> None:
@@ -90,29 +93,37 @@ def test_gpus_that_differ_leave_the_product_unknown() -> None:
 def test_devices_of_other_drivers_do_not_make_a_gpu_node() -> None:
     """Channels of compute domains are on nodes whose GPUs the device plugin has."""
     channels = resource_slice("one", {"name": "channel-0"}, driver="compute-domain.nvidia.com")
-    found = inventory(node("one", gfd("12.2", T4)), channels, device_class())
+    known_nodes = inventory(node("one", gfd("12.2", T4)), channels, device_class())
 
     assert (["one"], ("Tesla-T4", (12, 2), "535.104.05", (7, 5))) == (
-        found.names(found.nodes_offering(GPU)),
-        capabilities(found, "one"),
+        known_nodes.names(known_nodes.nodes_offering(GPU)),
+        capabilities(known_nodes, "one"),
     )
-    assert not found.nodes_offering(IMPLICIT)
+    assert not known_nodes.nodes_offering(IMPLICIT)
 
 
 def test_a_pool_that_is_not_complete_may_offer_devices() -> None:
     """Its other slices are still to come."""
     part = gpus_of("one")
     part["spec"]["pool"]["resourceSliceCount"] = 2
-    found = inventory(bare_node("one"), part, device_class())
+    known_nodes = inventory(bare_node("one"), part, device_class())
 
-    assert (0, 1) == (found.nodes_offering(GPU).bit_count(), found.nodes_recovering(GPU).bit_count())
+    assert (0, 1) == (
+        known_nodes.nodes_offering(GPU).bit_count(),
+        known_nodes.nodes_recovering(GPU).bit_count(),
+    )
 
 
 def test_the_devices_of_a_node_that_is_not_ready_are_not_offered() -> None:
     """They may be again."""
-    found = inventory(bare_node("one") | {"spec": {"unschedulable": True}}, gpus_of("one"), device_class())
+    known_nodes = inventory(
+        bare_node("one") | {"spec": {"unschedulable": True}}, gpus_of("one"), device_class()
+    )
 
-    assert (0, 1) == (found.nodes_offering(GPU).bit_count(), found.nodes_recovering(GPU).bit_count())
+    assert (0, 1) == (
+        known_nodes.nodes_offering(GPU).bit_count(),
+        known_nodes.nodes_recovering(GPU).bit_count(),
+    )
 
 
 @pytest.mark.parametrize("nodes_first", [True, False])
@@ -145,8 +156,10 @@ def test_a_class_or_slice_that_cannot_be_read_is_a_problem() -> None:
     """`gpugate nodes` prints it."""
     broken = gpus_of("one")
     broken["spec"]["pool"]["generation"] = "one"
-    found = inventory(bare_node("one"), broken, device_class(expression="device.driver = 'x'")).dra.problems
+    problems = inventory(
+        bare_node("one"), broken, device_class(expression="device.driver = 'x'")
+    ).dra.problems
 
     assert [("one-gpu.nvidia.com", "spec.pool"), (DRIVER, "spec.selectors")] == [
-        (each.source, each.key) for each in found
+        (problem.source, problem.key) for problem in problems
     ]

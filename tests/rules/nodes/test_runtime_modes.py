@@ -84,9 +84,9 @@ def test_whether_compatibility_libraries_are_loaded_depends_on_mode_and_version(
 
 def on_cloud(labels: dict[str, str], **node_info: Any) -> dict[str, Any]:
     """Return a Node with these labels and its status.nodeInfo."""
-    found = node("one", labels)
-    found["status"]["nodeInfo"] = node_info
-    return found
+    node_object = node("one", labels)
+    node_object["status"]["nodeInfo"] = node_info
+    return node_object
 
 
 AL2023 = {"kubeletVersion": "v1.33.5-eks-113cf36", "containerRuntimeVersion": "containerd://2.1.5"}
@@ -115,18 +115,21 @@ def test_a_node_of_a_cloud_shows_its_runtime_where_its_image_tells_it(
 ) -> None:
     """What cannot be told exactly is unknown."""
     inventory = inventory_of([cloud])
-    (found,) = inventory.classes(inventory.everything)
+    (node_class,) = inventory.classes(inventory.everything)
 
-    assert (mode, loads) == (found.capabilities.runtime.mode, found.capabilities.runtime.loads_compat)
+    assert (mode, loads) == (
+        node_class.capabilities.runtime.mode,
+        node_class.capabilities.runtime.loads_compat,
+    )
 
 
 def test_a_known_runtime_says_where_it_is_from() -> None:
     """In both languages; an unknown one is the default."""
     inventory = inventory_of([on_cloud({GKE: "nvidia-l4"}), node("two")])
-    found = {each.capabilities.runtime for each in inventory.classes(inventory.everything)}
+    runtimes = {node_class.capabilities.runtime for node_class in inventory.classes(inventory.everything)}
 
     assert {UNKNOWN_RUNTIME.source, Message("{name} (label {label})", name="GKE", label=GKE)} == {
-        each.source for each in found
+        runtime.source for runtime in runtimes
     }
 
 
@@ -151,9 +154,12 @@ def test_labels_of_the_node_agent_take_precedence_over_what_a_cloud_shows(
     """It has read the configuration on the node."""
     cloud = {} if mode is UNKNOWN else {GKE: "nvidia-l4"}
     inventory = inventory_of([node("one", labels | cloud)])
-    (found,) = inventory.classes(inventory.everything)
+    (node_class,) = inventory.classes(inventory.everything)
 
-    assert (mode, loads) == (found.capabilities.runtime.mode, found.capabilities.runtime.loads_compat)
+    assert (mode, loads) == (
+        node_class.capabilities.runtime.mode,
+        node_class.capabilities.runtime.loads_compat,
+    )
 
 
 @pytest.mark.parametrize(
@@ -167,4 +173,4 @@ def test_an_invalid_label_of_a_runtime_is_a_problem(mode: str, version: str, key
     """What it should report stays unknown."""
     labels = {"gpugate.dev/container-runtime-mode": mode, "gpugate.dev/container-toolkit-version": version}
 
-    assert [key] == [each.key for each in inventory_of([node("one", labels)]).problems()]
+    assert [key] == [problem.key for problem in inventory_of([node("one", labels)]).problems()]

@@ -21,8 +21,8 @@ ZONE = "topology.kubernetes.io/zone"
 
 
 def _labels(given: dict[str, str], *anonymize: str, name: str = "gpu-a.example.com") -> dict[str, str]:
-    (found,) = snapshot([node(name, given)], anonymize).items
-    labels: dict[str, str] = found["metadata"]["labels"]
+    (item,) = snapshot([node(name, given)], anonymize).items
+    labels: dict[str, str] = item["metadata"]["labels"]
     return labels
 
 
@@ -111,9 +111,9 @@ def test_a_node_that_is_not_ready_stays_so() -> None:
     """Whatever the condition says exactly."""
     document = node("a", {})
     document["status"]["conditions"] = [{"type": "Ready", "status": "Unknown", "message": "kubelet stopped"}]
-    (found,) = snapshot(document).items
+    (item,) = snapshot(document).items
 
-    assert [{"type": "Ready", "status": "False"}] == found["status"]["conditions"]
+    assert [{"type": "Ready", "status": "False"}] == item["status"]["conditions"]
 
 
 @pytest.mark.parametrize(
@@ -151,29 +151,29 @@ def test_labels_are_replaced_by_globs_except_those_that_report_a_fact() -> None:
         "spec": {"requirements": [{"key": ZONE, "operator": "In", "values": ["x", "z"]}]},
     }
     pool = {"kind": "NodePool", "metadata": {"name": "gpus"}, "spec": {"template": template}}
-    found = snapshot([*nodes, pool], ["*"])
-    zones = [each["metadata"]["labels"][ZONE] for each in found.items[:3]]
-    declared = found.items[3]["spec"]["template"]
+    simulated = snapshot([*nodes, pool], ["*"])
+    zones = [item["metadata"]["labels"][ZONE] for item in simulated.items[:3]]
+    declared = simulated.items[3]["spec"]["template"]
 
     assert ["value-1", "value-2", "value-1"] == zones
     assert [gfd("12.4")] * 3 == [
-        {key: value for key, value in each["metadata"]["labels"].items() if key != ZONE}
-        for each in found.items[:3]
+        {key: value for key, value in item["metadata"]["labels"].items() if key != ZONE}
+        for item in simulated.items[:3]
     ]
     assert ({ZONE: "value-2"}, ["value-1", "value-3"]) == (
         declared["metadata"]["labels"],
         declared["spec"]["requirements"][0]["values"],
     )
-    assert {ZONE: 4} == found.replaced
+    assert {ZONE: 4} == simulated.replaced
 
 
 def test_labels_that_a_rule_reads_keep_their_values() -> None:
     """Even if they look like an address."""
     labels = LabelNames(driver=(DriverFamily(("example.com/driver",)),))
     document = node("a", {"example.com/driver": "10.1.2.3"})
-    (found,) = snapshot(document, ["*"], [labels]).items
+    (item,) = snapshot(document, ["*"], [labels]).items
 
-    assert {"example.com/driver": "10.1.2.3"} == found["metadata"]["labels"]
+    assert {"example.com/driver": "10.1.2.3"} == item["metadata"]["labels"]
 
 
 def test_devices_of_nodes_decide_as_before() -> None:
@@ -207,16 +207,16 @@ def test_an_allocated_device_is_found_under_its_new_pool() -> None:
     held["status"]["reservedFor"] = [{"name": "train-x"}]
     devices = resource_slice("gpu-a")
     devices["spec"]["devices"][0]["attributes"]["uuid"] = {"string": f"GPU-{UUID}"}
-    found = snapshot([bare_node("gpu-a"), devices, held]).items
-    dra = inventory_of(found).dra
+    items = snapshot([bare_node("gpu-a"), devices, held]).items
+    dra = inventory_of(items).dra
     read = dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
 
-    assert {"allocation": {"devices": {"results": [results[0] | {"pool": "node-1"}]}}} == found[2]["status"]
-    assert {"name": "slice-1"} == found[1]["metadata"]
+    assert {"allocation": {"devices": {"results": [results[0] | {"pool": "node-1"}]}}} == items[2]["status"]
+    assert {"name": "slice-1"} == items[1]["metadata"]
     assert (True, -1, -1) == (
         read is not None and read[1] == "node-1",
-        str(found).find(UUID),
-        str(found).find("gpu-a"),
+        str(items).find(UUID),
+        str(items).find("gpu-a"),
     )
 
 
@@ -224,12 +224,12 @@ def test_a_taint_rule_taints_the_same_devices_under_their_new_pool() -> None:
     """Its name is replaced too."""
     rule = taint_rule({"pool": "gpu-a", "device": "gpu-0"}, key=f"broken-{UUID}")
     objects = [bare_node("gpu-a"), resource_slice("gpu-a"), rule, taint_rule(None)]
-    found = snapshot(objects).items
-    located = inventory_of(found).dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
+    items = snapshot(objects).items
+    located = inventory_of(items).dra.devices.device("gpu.nvidia.com", "node-1", "gpu-0")
 
     assert located is not None
     assert ["value-1:NoSchedule"] == list(map(str, located[0].taints))
-    assert ({"name": "taint-rule-1"}, -1) == (found[2]["metadata"], str(found).find("gpu-a"))
+    assert ({"name": "taint-rule-1"}, -1) == (items[2]["metadata"], str(items).find("gpu-a"))
 
 
 def test_another_object_is_an_error() -> None:
@@ -254,8 +254,8 @@ def test_a_pool_that_cannot_scale_stays_so(
     kind: dict[str, str], metadata: dict[str, Any], spec: dict[str, Any]
 ) -> None:
     """By its limit, its deletion, or its maximum size."""
-    (found,) = inventory_of(
+    (pool,) = inventory_of(
         snapshot({**kind, "metadata": {"name": "gpus", **metadata}, "spec": spec}).items
     ).node_pools.pools
 
-    assert ("gpus", False) == (found.name, found.can_scale)
+    assert ("gpus", False) == (pool.name, pool.can_scale)

@@ -48,10 +48,10 @@ def written(kind: str, document: str) -> str:
 
 def mistakes(kind: str, document: str) -> list[str]:
     """Return the errors of a rule as `line:column: path: message`, counted in its own document."""
-    found = load_rules([("rule.yaml", written(kind, document))])
-    assert [] == list(found.rules)
+    loaded = load_rules([("rule.yaml", written(kind, document))])
+    assert [] == list(loaded.rules)
     lines = []
-    for error in found.errors:
+    for error in loaded.errors:
         line, column = error.location.line - FIRST_LINE + 1, error.location.column - FIRST_COLUMN + 1
         assert str(error).startswith(f"rule.yaml:{error.location.line}:{error.location.column}: ")
         where = f"{error.path}: " if error.path else ""
@@ -67,9 +67,9 @@ def compatibility(text: str) -> CompatibilityRule:
 
 def catalog(text: str) -> ImageCatalogRule:
     """Return the one ImageCatalog of a text."""
-    found = load_rules([("rule.yaml", text)])
-    assert [] == [str(error) for error in found.errors]
-    (rule,) = found.rules.images
+    loaded = load_rules([("rule.yaml", text)])
+    assert [] == [str(error) for error in loaded.errors]
+    (rule,) = loaded.rules.images
     return rule
 
 
@@ -103,11 +103,11 @@ def test_a_rule_without_its_document_is_an_error(kind: str) -> None:
 def test_an_invalid_rule_does_not_affect_others() -> None:
     """Each file is loaded separately."""
     good, bad = compatibility_rule(name="good"), compatibility_rule(name="bad", sharing="none")
-    found = load_rules([("good.yaml", good), ("bad.yaml", bad)])
+    loaded = load_rules([("good.yaml", good), ("bad.yaml", bad)])
 
     assert (["good"], ["bad"]) == (
-        [rule.name for rule in found.rules],
-        [error.rule for error in found.errors],
+        [rule.name for rule in loaded.rules],
+        [error.rule for error in loaded.errors],
     )
 
 
@@ -185,7 +185,7 @@ def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
 )
 def test_each_check_has_a_level(word: str, level: Level) -> None:
     """The document and the model have the same checks."""
-    names = [each.name for each in fields(Checks)]
+    names = [field.name for field in fields(Checks)]
     written = {field.alias or name: word for name, field in ChecksDocument.model_fields.items()}
 
     rule = compatibility(compatibility_rule(checks=written))
@@ -261,11 +261,11 @@ def test_the_mode_of_the_container_runtime_is_a_setting(word: str, mode: Runtime
 def test_off_needs_no_quotes_in_the_rule() -> None:
     """YAML 1.1 reads it as false; the API server accepts only texts in the data."""
     text = written("CompatibilityRule", f"{MATCH}sharing: physical\nchecks: {{taints: off}}\n")
-    found = load_rules([("rule.yaml", compatibility_rule(data={"checks.taints": False}))])
+    loaded = load_rules([("rule.yaml", compatibility_rule(data={"checks.taints": False}))])
 
     assert Level.COMPATIBLE is compatibility(text).sharing.checks.taints
     assert ["expected one of deny, warn, dryrun, off, got 'False'"] == [
-        str(each.message) for each in found.errors
+        str(error.message) for error in loaded.errors
     ]
 
 
@@ -355,11 +355,14 @@ def test_an_error_in_a_setting_names_its_key_in_the_data(
 ) -> None:
     """With its line; errors of the document are reported, too, also if a setting replaces the value."""
     text = compatibility_rule(**rule, data=data)
-    found = load_rules([("rule.yaml", text)])
+    loaded = load_rules([("rule.yaml", text)])
     lines = text.splitlines()
 
-    assert ([], expected) == (list(found.rules), [f"{error.path}: {error.message}" for error in found.errors])
-    for error in found.errors:
+    assert ([], expected) == (
+        list(loaded.rules),
+        [f"{error.path}: {error.message}" for error in loaded.errors],
+    )
+    for error in loaded.errors:
         key = error.path.removeprefix("data").strip(".[]") if error.path.startswith("data") else "rule.yaml"
         assert f"{key}:" == lines[error.location.line - 1].strip().split()[0]
 

@@ -291,7 +291,7 @@ def test_the_milder_action_of_rule_and_validation_is_used(rule: str, own: str, f
     validation = {"expression": "value > 0"} | ({"enforcementAction": own} if own else {})
     (read,) = loaded(resource_rule(enforcementAction=rule, validations=[validation])).rules.resources
 
-    assert [follows] == [each.action for each in read.validations]
+    assert [follows] == [validation.action for validation in read.validations]
 
 
 @pytest.mark.parametrize("name", ["cf-crl-Device", "cf-crl_device", f"cf-crl-{'d' * 250}-device"])
@@ -686,9 +686,9 @@ def test_a_rule_set_lists_rules_of_every_kind() -> None:
 def test_a_disabled_rule_has_no_effect() -> None:
     """Until it is enabled."""
     refusing = resource_rule(limits="disabled", enabled=False)
-    found = decision(policy(refusing), pod(container({DEVICE: "1"})))
+    answer = decision(policy(refusing), pod(container({DEVICE: "1"})))
 
-    assert (True, ()) == (found.allowed, found.rules)
+    assert (True, ()) == (answer.allowed, answer.rules)
 
 
 def test_few_labels_are_compared_with_a_missing_one(monkeypatch: pytest.MonkeyPatch) -> None:

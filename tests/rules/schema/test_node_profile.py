@@ -35,9 +35,9 @@ RESTRICTED = " cannot be used: Karpenter ignores pods whose node affinity uses i
 
 def profile(text: str) -> NodeProfile:
     """Return the one NodeProfile of a text."""
-    found = load_rules([("rule.yaml", text)])
-    assert [] == [str(error) for error in found.errors]
-    (rule,) = found.rules.profiles
+    loaded = load_rules([("rule.yaml", text)])
+    assert [] == [str(error) for error in loaded.errors]
+    (rule,) = loaded.rules.profiles
     return rule
 
 

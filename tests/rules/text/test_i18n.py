@@ -48,7 +48,10 @@ def _in_pages() -> Iterator[str]:
 def _templates() -> set[str]:
     """Return the templates in the code."""
     constants = [
-        each.value for path in _SOURCES for each in _arguments(path) if isinstance(each, ast.Constant)
+        argument.value
+        for path in _SOURCES
+        for argument in _arguments(path)
+        if isinstance(argument, ast.Constant)
     ]
     return {template for template in (*constants, *_in_pages()) if isinstance(template, str)}
 

@@ -34,7 +34,7 @@ def paths(value: Any, path: Path = ()) -> Iterator[Path]:
 
 def read_all(text: str, above: int = 0) -> list[str]:
     """Return values, locations and errors of a text; above: lines to subtract."""
-    return [line for found in read(text, "f") for line in _told(found, above)]
+    return [line for result in read(text, "f") for line in _told(result, above)]
 
 
 def _told(found: Document | SourceError, above: int) -> Iterator[str]:
@@ -111,14 +111,16 @@ def test_text_that_json_and_yaml_read_differently_is_read_as_yaml(text: str) -> 
 )
 def test_json_that_is_invalid_yaml_or_large_is_read_and_located_at_its_beginning(text: str) -> None:
     """A line break before a colon, a leading tab, a key of more than 1,024 characters; a MiB."""
-    (found,) = read(text, "f")
+    (result,) = read(text, "f")
 
-    assert isinstance(found, Document)
-    assert ({"b": 1}, Location("f", 1, 1)) == (found.value["a"], found.locate(("a", "b")))
+    assert isinstance(result, Document)
+    assert ({"b": 1}, Location("f", 1, 1)) == (result.value["a"], result.locate(("a", "b")))
 
 
 def test_json_with_many_values_is_read() -> None:
     """The limit of values is for aliases, which JSON does not have."""
     text = f"[{'0,' * MAX_VALUES}0]"
 
-    assert [MAX_VALUES + 1] == [len(found.value) for found in read(text, "f") if isinstance(found, Document)]
+    assert [MAX_VALUES + 1] == [
+        len(result.value) for result in read(text, "f") if isinstance(result, Document)
+    ]

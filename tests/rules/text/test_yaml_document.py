@@ -36,12 +36,12 @@ def _documents(text: str) -> list[Document]:
 
 
 def _document(text: str) -> Document:
-    (found,) = _documents(text)
-    return found
+    (document,) = _documents(text)
+    return document
 
 
 def _errors(text: str) -> list[str]:
-    return [str(found) for found in read(text, "f") if isinstance(found, SourceError)]
+    return [str(result) for result in read(text, "f") if isinstance(result, SourceError)]
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def _errors(text: str) -> list[str]:
 )
 def test_a_value_is_read_as_kubectl_reads_it(text: str, value: Any) -> None:
     """YAML 1.1 without timestamps; values that JSON does not have stay strings; tags are ignored."""
-    found = _document(f"a: {text}").value["a"]
+    a = _document(f"a: {text}").value["a"]
 
-    assert (type(value), value) == (type(found), found)
+    assert (type(value), value) == (type(a), a)
 
 
 def test_keys_are_strings() -> None:
@@ -111,10 +111,10 @@ def test_an_alias_is_the_value_of_its_anchor() -> None:
 
 def test_documents_are_split_at_lines_of_dashes() -> None:
     """Each with its location; an empty document is kept, a document of comments is not."""
-    found = _documents("# head\n---\na: 1\n---\n---\nb: 2\n--- {c: 3}\n")
+    documents = _documents("# head\n---\na: 1\n---\n---\nb: 2\n--- {c: 3}\n")
 
-    assert [{"a": 1}, None, {"b": 2}, {"c": 3}] == [document.value for document in found]
-    assert [3, 6, 7] == [document.locate().line for document in found if document.value]
+    assert [{"a": 1}, None, {"b": 2}, {"c": 3}] == [document.value for document in documents]
+    assert [3, 6, 7] == [document.locate().line for document in documents if document.value]
 
 
 def test_an_empty_text_has_no_documents() -> None:
@@ -124,19 +124,19 @@ def test_an_empty_text_has_no_documents() -> None:
 
 def test_an_error_does_not_hide_other_documents() -> None:
     """Each document is read separately."""
-    found = list(read("a: 1\n---\nb: [\n---\nc: 3\n---\nd: }\n", "f"))
+    parsed = list(read("a: 1\n---\nb: [\n---\nc: 3\n---\nd: }\n", "f"))
 
     assert [{"a": 1}, "f:4:1", {"c": 3}, "f:7:4"] == [
-        str(item.location) if isinstance(item, SourceError) else item.value for item in found
+        str(item.location) if isinstance(item, SourceError) else item.value for item in parsed
     ]
 
 
 @pytest.mark.parametrize("newline", ["\n", "\r\n", "\r"])
 def test_locations_do_not_depend_on_line_ends(newline: str) -> None:
     """Files from Windows are valid too."""
-    found = _documents("\ufeff" + newline.join(["a: 1", "---", "b:", "  c: x", ""]))
+    documents = _documents("\ufeff" + newline.join(["a: 1", "---", "b:", "  c: x", ""]))
 
-    assert ({"b": {"c": "x"}}, Location("f", 4, 6)) == (found[1].value, found[1].locate(("b", "c")))
+    assert ({"b": {"c": "x"}}, Location("f", 4, 6)) == (documents[1].value, documents[1].locate(("b", "c")))
 
 
 TEXT = """\
@@ -188,14 +188,14 @@ def test_a_tab_outside_of_indentation_is_valid() -> None:
 
 def test_the_last_of_duplicate_keys_is_used_and_each_is_reported() -> None:
     """In nested objects and inline ones."""
-    found = _document("a: 1\nb: {c: 1, c: 2}\na: 2\na: 3\n")
+    document = _document("a: 1\nb: {c: 1, c: 2}\na: 2\na: 3\n")
 
-    assert ({"a": 3, "b": {"c": 2}}, Location("f", 4, 4)) == (found.value, found.locate(("a",)))
+    assert ({"a": 3, "b": {"c": 2}}, Location("f", 4, 4)) == (document.value, document.locate(("a",)))
     assert [
         "f:2:11: duplicate key 'c': remove one of them",
         "f:3:1: duplicate key 'a': remove one of them",
         "f:4:1: duplicate key 'a': remove one of them",
-    ] == [str(error) for error in found.duplicates]
+    ] == [str(error) for error in document.duplicates]
 
 
 def test_duplicate_keys_are_listed_below_a_path() -> None:
@@ -327,9 +327,9 @@ def test_a_large_document_is_located_too() -> None:
 
 
 def _of_object(text: str, name: str) -> Document:
-    (found,) = read({"data": {"rule.yaml": text}}, name)
-    assert isinstance(found, Document)
-    return found
+    (result,) = read({"data": {"rule.yaml": text}}, name)
+    assert isinstance(result, Document)
+    return result
 
 
 def test_paths_of_an_object_of_a_cluster_have_no_lines_but_those_in_its_strings() -> None:
@@ -369,9 +369,9 @@ def test_deep_objects_are_read() -> None:
 def test_two_megabytes_are_read() -> None:
     """A list of a thousand ConfigMaps is valid."""
     item = f"- {{kind: ConfigMap, data: {{text: '{'x' * 2000}'}}}}\n"
-    found = _document(f"items:\n{item * 1000}")
+    document = _document(f"items:\n{item * 1000}")
 
-    assert (1000, Location("f", 1001, 3)) == (len(found.value["items"]), found.locate(("items", 999)))
+    assert (1000, Location("f", 1001, 3)) == (len(document.value["items"]), document.locate(("items", 999)))
 
 
 def _outer(written: str) -> Document:
@@ -394,12 +394,12 @@ def test_a_document_in_a_string_keeps_its_locations_in_the_file(
     written: str, place: str, duplicate: str
 ) -> None:
     """By line in a literal block; otherwise the location of the string."""
-    found = _outer(written).embedded(("data", "rule.yaml"))
+    embedded_document = _outer(written).embedded(("data", "rule.yaml"))
 
     assert ({"match": 1, "inject": {"a": "c"}}, place, [duplicate]) == (
-        found.value,
-        str(found.locate(("inject", "a"))),
-        [str(error.location) for error in found.duplicates],
+        embedded_document.value,
+        str(embedded_document.locate(("inject", "a"))),
+        [str(error.location) for error in embedded_document.duplicates],
     )
 
 
@@ -436,9 +436,9 @@ def test_an_error_in_an_embedded_document_has_a_location(written: str, error: st
 def test_an_embedded_document_of_a_merged_value_is_found() -> None:
     """At its anchor."""
     text = "base: &base\n  rule.yaml: |\n    a: 1\ndata: {<<: [*base], x: 1}\n"
-    found = _document(text).embedded(("data", "rule.yaml"))
+    embedded_document = _document(text).embedded(("data", "rule.yaml"))
 
-    assert ({"a": 1}, Location("f", 3, 8)) == (found.value, found.locate(("a",)))
+    assert ({"a": 1}, Location("f", 3, 8)) == (embedded_document.value, embedded_document.locate(("a",)))
 
 
 @pytest.mark.parametrize(
@@ -519,10 +519,10 @@ def test_an_invalid_anchor_is_an_error_with_its_location(text: str, error: str) 
 
 def test_the_values_of_aliases_are_copies() -> None:
     """A change of one does not change the other."""
-    found = _document("a: &a [1]\nb: *a").value
-    found["a"].append(2)
+    value = _document("a: &a [1]\nb: *a").value
+    value["a"].append(2)
 
-    assert [1] == found["b"]
+    assert [1] == value["b"]
 
 
 def test_a_text_with_too_many_documents_is_an_error_and_none_of_them_is_read() -> None:

@@ -87,12 +87,12 @@ OVERSIZED: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("what", list(OVERSIZED))
 def test_a_rule_config_map_with_too_many_values_is_denied_before_it_is_read(what: str) -> None:
     """By the size limit, with the bound; the time is that of counting."""
-    found = decided(OVERSIZED[what])
+    decision = decided(OVERSIZED[what])
 
     assert (
         "ConfigMap denied by gpugate: the ConfigMap has more than 40,000 values; gpugate reads no more of"
         " one. Split it into several [rule size-limit]"
-    ) == found.denial.en
+    ) == decision.denial.en
     assert 10 > loops(partial(decided, OVERSIZED[what]))
 
 

@@ -66,7 +66,7 @@ def test_a_runtime_that_is_newer_than_all_lists_for_forward_compatibility_is_unk
     with library({**recorded("h100"), "driver": "570.124.06", "cuda": 12080}):
         as_json, as_text = node("check", "-o", "json"), node("check")
 
-    runtimes = {each["cuda"]: each for each in json.loads(as_json.stdout)["runtimes"]}
+    runtimes = {runtime["cuda"]: runtime for runtime in json.loads(as_json.stdout)["runtimes"]}
     why = "it may fail: cuda-compat of CUDA 13.5 may not support driver branch 570; that of 13.4 does"
     assert ("forward compatibility", False) == (runtimes["13.4"]["by"], runtimes["13.4"]["unknown"])
     assert (None, True) == (runtimes["13.5"]["by"], runtimes["13.5"]["unknown"])
@@ -85,7 +85,7 @@ def test_a_newer_runtime_without_a_hope_of_forward_compatibility_does_not_run(
     with library({**recorded(machine), "driver": driver, "cuda": cuda}):
         result = node("check", "-o", "json")
 
-    runtimes = {each["cuda"]: each for each in json.loads(result.stdout)["runtimes"]}
+    runtimes = {runtime["cuda"]: runtime for runtime in json.loads(result.stdout)["runtimes"]}
     assert (None, False) == (runtimes["13.5"]["by"], runtimes["13.5"]["unknown"])
 
 

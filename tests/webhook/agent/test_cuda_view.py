@@ -35,9 +35,9 @@ class FakeCuda:
 def _of_t4(view: CudaView) -> list[tuple[str, str, bool]]:
     """Return the problems of a node with one T4 and CUDA 12.2: what, the CUDA error, whether pods fail."""
     with library({**recorded("t4"), "cuda": 12020}):
-        found = probe(())
-    assert isinstance(found, Probe)
-    problems = diagnose(found, "535.129.03", view=view)
+        node_probe = probe(())
+    assert isinstance(node_probe, Probe)
+    problems = diagnose(node_probe, "535.129.03", view=view)
     return [(problem.problem.en, problem.cuda_name, problem.broken) for problem in problems]
 
 

@@ -23,25 +23,25 @@ def probed(name: str, **gpu: Any) -> Probe:
     machine = recorded(name)
     machine["gpus"][0] |= gpu
     with library(machine):
-        found = probe(())
-    assert isinstance(found, Probe)
-    return found
+        node_probe = probe(())
+    assert isinstance(node_probe, Probe)
+    return node_probe
 
 
 def modes(name: str) -> dict[str, str | None]:
     """Return each runtime with its compatibility mode on a recorded machine."""
     return {
-        str(each.cuda): each.mode.value if each.mode else None
-        for each in runtimes(capabilities_of(probed(name)))
+        str(runtime.cuda): runtime.mode.value if runtime.mode else None
+        for runtime in runtimes(capabilities_of(probed(name)))
     }
 
 
 @pytest.mark.parametrize("name", ["t4", "v100", "h200", "b200", "gb10", "rtx-4090-d", "gh200"])
 def test_a_healthy_node_has_no_problems(name: str) -> None:
     """Its labels have none either, once the agent has set them."""
-    found = probed(name)
+    node_probe = probed(name)
 
-    assert () == diagnose(found, KERNEL, metadata_of(found).labels)
+    assert () == diagnose(node_probe, KERNEL, metadata_of(node_probe).labels)
 
 
 @pytest.mark.parametrize(
@@ -122,16 +122,18 @@ def test_modes_that_block_programs_are_problems() -> None:
 def test_a_node_without_gpus_has_a_problem() -> None:
     """It has a driver, but no GPU."""
     with library(recorded("t4") | {"gpus": []}):
-        found = probe(())
+        node_probe = probe(())
 
-    assert ["driver 535.129.03 has no GPU"] == [diagnosis.problem.en for diagnosis in diagnose(found, KERNEL)]
+    assert ["driver 535.129.03 has no GPU"] == [
+        diagnosis.problem.en for diagnosis in diagnose(node_probe, KERNEL)
+    ]
 
 
 def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_upgrade() -> None:
     """The driver that supports it is the remedy."""
     with library(recorded("v100") | {"gpus": [], "driver": "595.71.05", "cuda": 13020}):
-        found = probe(())
-    first, *_ = diagnose(found, "595.71.05", metadata_of(probed("v100")).labels)
+        node_probe = probe(())
+    first, *_ = diagnose(node_probe, "595.71.05", metadata_of(probed("v100")).labels)
 
     assert (
         "driver 595.71.05 has no GPU, and by its labels the node has one: driver branch 595 does not support "
@@ -144,8 +146,8 @@ def test_a_gpu_that_the_new_driver_ignores_is_named_by_the_labels_of_before_the_
 def test_a_gpu_that_is_newer_than_the_driver_is_named_by_the_labels() -> None:
     """They are from before the downgrade; the first driver that supports it is the remedy."""
     with library(recorded("v100") | {"gpus": [], "driver": "470.256.02", "cuda": 11040}):
-        found = probe(())
-    first, *_ = diagnose(found, "470.256.02", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
+        node_probe = probe(())
+    first, *_ = diagnose(node_probe, "470.256.02", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"})
 
     assert (
         "driver 470.256.02 has no GPU, and by its labels the node has one: driver branch 470 does not "
@@ -164,8 +166,8 @@ def test_a_driver_that_is_not_loaded_may_be_newer_than_its_gpu_supports() -> Non
 
 def test_stale_and_missing_labels_are_problems() -> None:
     """Labels of the agent, labels of GPU Feature Discovery, and a node without any."""
-    found = probed("t4")
-    right = metadata_of(found).labels
+    node_probe = probed("t4")
+    right = metadata_of(node_probe).labels
     stale = {
         **right,
         "cuda-minor-version": "1",
@@ -176,18 +178,18 @@ def test_stale_and_missing_labels_are_problems() -> None:
     assert [
         "compute capability: the labels of GPU Feature Discovery have 8.0, NVML reports 7.5",
         "the node has cuda-minor-version=1, NVML reports 2",
-    ] == [diagnosis.problem.en for diagnosis in diagnose(found, KERNEL, stale)]
+    ] == [diagnosis.problem.en for diagnosis in diagnose(node_probe, KERNEL, stale)]
     assert ["no label has the driver's CUDA version"] == [
-        diagnosis.problem.en for diagnosis in diagnose(found, KERNEL, {})
+        diagnosis.problem.en for diagnosis in diagnose(node_probe, KERNEL, {})
     ]
 
 
 def test_invisible_mig_instances_are_no_problem() -> None:
     """Only root sees them."""
     with library("a100-mig", failing("nvmlDeviceGetMigDeviceHandle", "NVML_ERROR_NO_PERMISSION")):
-        found = probe(())
+        node_probe = probe(())
 
-    assert () == diagnose(found, KERNEL)
+    assert () == diagnose(node_probe, KERNEL)
 
 
 def test_a_diagnosis_without_errors_is_a_sentence() -> None:
@@ -199,11 +201,11 @@ def test_a_diagnosis_without_errors_is_a_sentence() -> None:
 
 def test_a_data_center_gpu_supports_runtimes_in_three_modes() -> None:
     """By its driver, by minor version compatibility, and by forward compatibility."""
-    found = modes("h100")
+    known_modes = modes("h100")
 
-    assert "driver" == found["11.8"] == found["12.2"]
-    assert CompatibilityMode.MINOR_VERSION.value == found["12.3"] == found["12.9"]
-    assert CompatibilityMode.FORWARD.value == found["13.0"]
+    assert "driver" == known_modes["11.8"] == known_modes["12.2"]
+    assert CompatibilityMode.MINOR_VERSION.value == known_modes["12.3"] == known_modes["12.9"]
+    assert CompatibilityMode.FORWARD.value == known_modes["13.0"]
 
 
 def test_other_gpus_have_no_forward_compatibility() -> None:
@@ -213,7 +215,7 @@ def test_other_gpus_have_no_forward_compatibility() -> None:
 
 def test_a_runtime_without_code_for_the_gpu_has_a_reason() -> None:
     """CUDA 12.4 does not support Blackwell; only PTX may work."""
-    of_b200 = {each.cuda: each for each in runtimes(capabilities_of(probed("b200")))}
+    of_b200 = {runtime.cuda: runtime for runtime in runtimes(capabilities_of(probed("b200")))}
     reasons = [finding.reason.en for finding in of_b200[CudaVersion(12, 4)].reasons]
 
     assert ["the image may hold no code for compute capability 10.0"] == reasons

@@ -185,6 +185,6 @@ def test_no_error_of_any_function_ends_the_loop_or_causes_more_probes(name: str)
 def _probe(node: Node, nvml: Library, later: Answer) -> Probe | Failure:
     """Probe NVML, then change its answers for the next probe."""
     node.probed.append(node.now)
-    found = probe(())
+    node_probe = probe(())
     nvml.answer = later
-    return found
+    return node_probe

@@ -68,10 +68,10 @@ def probe_of(*gpus: Gpu, **others: Any) -> Probe:
 def test_a_recorded_probe_has_its_golden_labels(name: str) -> None:
     """From the calls of pynvml to the labels, for every recorded machine."""
     with library(name):
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    assert recorded(name)["labels"] == metadata_of(found).labels
+    assert isinstance(node_probe, Probe)
+    assert recorded(name)["labels"] == metadata_of(node_probe).labels
 
 
 @given(probes)

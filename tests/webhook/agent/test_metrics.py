@@ -67,8 +67,8 @@ def test_a_scrape_has_the_prometheus_text_format(port: int) -> None:
     families = list(text_string_to_metric_families(text))
 
     assert 200 == status
-    assert {"gpugate_agent_gpus", "gpugate_agent_failures"} <= {each.name for each in families}
-    assert all(each.name.startswith("gpugate_agent_") and each.documentation for each in families)
+    assert {"gpugate_agent_gpus", "gpugate_agent_failures"} <= {family.name for family in families}
+    assert all(family.name.startswith("gpugate_agent_") and family.documentation for family in families)
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH"])
@@ -188,9 +188,11 @@ def test_alerts_use_existing_metrics_and_labels() -> None:
     """Of the job of the monitor, which is not that of the webhook; each has a runbook."""
     monitor, rules = documents("monitoring/agent.yaml")
     (endpoint,) = monitor["spec"]["podMetricsEndpoints"]
-    relabelled = {each["targetLabel"]: each.get("replacement") for each in endpoint["relabelings"]}
+    relabelled = {
+        relabeling["targetLabel"]: relabeling.get("replacement") for relabeling in endpoint["relabelings"]
+    }
     headings = re.findall(r"^#+ (.*)$", AGENT_PAGE.read_text("utf-8"), re.MULTILINE)
-    anchors = {f"docs/agent.md#{each.lower().replace(' ', '-')}" for each in headings}
+    anchors = {f"docs/agent.md#{heading.lower().replace(' ', '-')}" for heading in headings}
     known = series()
 
     assert {"job": "gpugate-agent", "node": None} == relabelled

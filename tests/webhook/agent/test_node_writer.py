@@ -41,8 +41,8 @@ class Cluster(Memory):
     @property
     def labels(self) -> dict[str, str]:
         """The node's labels."""
-        found: dict[str, str] = self.objects[NODE]["metadata"]["labels"]
-        return found
+        node_labels: dict[str, str] = self.objects[NODE]["metadata"]["labels"]
+        return node_labels
 
     def apply(self, path: str, document: dict[str, Any], manager: str) -> None:
         """Apply labels and annotations for a manager; its fields that are not in the document are removed."""
@@ -66,11 +66,11 @@ class Cluster(Memory):
         metadata: dict[str, Any], name: str, values: dict[str, str], manager: str, *, keep: bool = False
     ) -> None:
         entries = metadata.setdefault("managedFields", [])
-        if all(each["manager"] != manager for each in entries):
+        if all(entry["manager"] != manager for entry in entries):
             entries.append({"manager": manager, "fieldsV1": {"f:metadata": {}}})
         present = metadata.setdefault(name, {})
         fields = {
-            each["manager"]: each["fieldsV1"]["f:metadata"].setdefault(f"f:{name}", {}) for each in entries
+            entry["manager"]: entry["fieldsV1"]["f:metadata"].setdefault(f"f:{name}", {}) for entry in entries
         }
         for key in [] if keep else [key.removeprefix("f:") for key in fields[manager]]:
             if key not in values:
@@ -92,16 +92,16 @@ def writer(cluster: Cluster, *, take_over: bool = False) -> NodeWriter:
 
 def events(cluster: Cluster) -> list[tuple[str, str]]:
     """Return (reason, message) of each Event."""
-    found = [each for path, each in cluster.objects.items() if path.startswith(EVENTS)]
-    return [(each["reason"], each["message"]) for each in found]
+    items = [each for path, each in cluster.objects.items() if path.startswith(EVENTS)]
+    return [(item["reason"], item["message"]) for item in items]
 
 
 def contradictions() -> set[tuple[str, str]]:
     """Return (reason, fact) of each series at 1; all other possible series are at 0."""
-    (metric,) = [each for each in REGISTRY.collect() if each.name == "gpugate_agent_contradictions"]
+    (metric,) = [family for family in REGISTRY.collect() if family.name == "gpugate_agent_contradictions"]
     assert 1 + len(FACTS) == len(metric.samples)
-    assert {each.value for each in metric.samples} <= {0, 1}
-    return {(each.labels["reason"], each.labels["fact"]) for each in metric.samples if each.value}
+    assert {sample.value for sample in metric.samples} <= {0, 1}
+    return {(sample.labels["reason"], sample.labels["fact"]) for sample in metric.samples if sample.value}
 
 
 def published() -> float:

@@ -35,7 +35,7 @@ ANSWERS = {
 def test_a_probe_has_the_facts_of_driver_and_gpus() -> None:
     """An A100 and a T4, in the order of their indices."""
     with library("a100-t4"):
-        found = probe(())
+        node_probe = probe(())
 
     assert (
         Probe(
@@ -61,27 +61,29 @@ def test_a_probe_has_the_facts_of_driver_and_gpus() -> None:
                 ),
             ),
         )
-        == found
+        == node_probe
     )
 
 
 def test_mig_instances_have_profiles_and_empty_slots_are_skipped() -> None:
     """Seven instances on one GPU; three of three profiles on the other."""
     with library("a100-mig"):
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    assert [("1g.5gb",) * 7, ("3g.20gb", "1g.5gb+me", "1g.5gb")] == [gpu.mig_profiles for gpu in found.gpus]
+    assert isinstance(node_probe, Probe)
+    assert [("1g.5gb",) * 7, ("3g.20gb", "1g.5gb+me", "1g.5gb")] == [
+        gpu.mig_profiles for gpu in node_probe.gpus
+    ]
 
 
 @pytest.mark.parametrize("name", ["h100", "h200"])
 def test_the_state_of_the_fabric_is_read_with_either_version_of_the_call(name: str) -> None:
     """Drivers before 545 have only the first."""
     with library(name) as nvml:
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    assert {"Completed"} == {gpu.fabric for gpu in found.gpus}
+    assert isinstance(node_probe, Probe)
+    assert {"Completed"} == {gpu.fabric for gpu in node_probe.gpus}
     assert ("nvmlDeviceGetGpuFabricInfo" in nvml.calls) is (name == "h100")
 
 
@@ -89,7 +91,7 @@ def _connected(*peers: list[int], **facts: Any) -> dict[str, Any]:
     """Return a machine of GPUs with NVLink to these peers, by index. facts: of its first GPU."""
     machine = recorded("h100")
     gpu = machine["gpus"][0] | {"fabric": None}
-    machine["gpus"] = [gpu | {"nvlink": each} for each in peers]
+    machine["gpus"] = [gpu | {"nvlink": peer} for peer in peers]
     machine["gpus"][0] |= facts
     return machine
 
@@ -110,24 +112,24 @@ def _connected(*peers: list[int], **facts: Any) -> dict[str, Any]:
 def test_nvlink_connects_a_gpu_with_any_other_one(machine: dict[str, Any], connected: list[bool]) -> None:
     """Unknown for a single GPU, in MIG mode, and while the fabric is not ready."""
     with library(machine):
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    assert connected == [gpu.nvlink for gpu in found.gpus]
+    assert isinstance(node_probe, Probe)
+    assert connected == [gpu.nvlink for gpu in node_probe.gpus]
 
 
 @pytest.mark.parametrize("error", [*sorted(UNKNOWN), "NVML_ERROR_INVALID_ARGUMENT", "NVML_ERROR_UNKNOWN"])
 def test_without_an_answer_about_nvlink_only_the_topology_is_unknown(error: str) -> None:
     """The errors in nvml.h; a GPU that is lost is a failure, as for each other function."""
     with library("h100", failing("nvmlDeviceGetP2PStatus", error)):
-        found = probe(())
+        node_probe = probe(())
     with library("h100", failing("nvmlDeviceGetP2PStatus", "NVML_ERROR_GPU_IS_LOST")):
         lost = probe(())
 
     labels = recorded("h100")["labels"]
-    assert isinstance(found, Probe)
+    assert isinstance(node_probe, Probe)
     assert labels.pop("gpugate.dev/gpu-topology")
-    assert labels == metadata_of(found).labels
+    assert labels == metadata_of(node_probe).labels
     assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetP2PStatus", 0) == lost
 
 
@@ -260,31 +262,31 @@ def test_a_failure_names_call_and_gpu() -> None:
         probe(())
     last = max(number for number, name in enumerate(well.calls) if name == "nvmlDeviceGetMemoryInfo")
     with library("h100", partial(_answer, last, ERRORS["NVML_ERROR_GPU_IS_LOST"])):
-        found = probe(())
+        node_probe = probe(())
 
-    assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetMemoryInfo", 1) == found
+    assert Failure("NVML_ERROR_GPU_IS_LOST", "nvmlDeviceGetMemoryInfo", 1) == node_probe
 
 
 @pytest.mark.parametrize("call", ["nvmlDeviceGetMemoryInfo", "nvmlDeviceGetMigDeviceHandle"])
 def test_instances_that_this_user_may_not_monitor_are_unknown(call: str) -> None:
     """MIG mode is known without privilege; a count of the visible instances would be wrong."""
     with library("a100-mig", failing(call, "NVML_ERROR_NO_PERMISSION")):
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    assert [(True, None), (True, None)] == [(gpu.mig, gpu.mig_profiles) for gpu in found.gpus]
+    assert isinstance(node_probe, Probe)
+    assert [(True, None), (True, None)] == [(gpu.mig, gpu.mig_profiles) for gpu in node_probe.gpus]
 
 
 def test_an_invalid_argument_for_the_compute_mode_in_mig_mode_is_unknown() -> None:
     """As nvml.h documents for MIG mode; without MIG mode the same error is a failure."""
     answer = failing("nvmlDeviceGetComputeMode", "NVML_ERROR_INVALID_ARGUMENT")
     with library("a100-mig", answer):
-        found = probe(())
+        node_probe = probe(())
     with library("t4", answer):
         other = probe(())
 
-    assert isinstance(found, Probe)
-    assert [None, None] == [gpu.compute_mode for gpu in found.gpus]
+    assert isinstance(node_probe, Probe)
+    assert [None, None] == [gpu.compute_mode for gpu in node_probe.gpus]
     assert Failure("NVML_ERROR_INVALID_ARGUMENT", "nvmlDeviceGetComputeMode", 0) == other
 
 
@@ -294,10 +296,10 @@ def test_any_bytes_for_a_name_make_a_probe(name: bytes) -> None:
     machine = recorded("t4")
     machine["gpus"][0]["name"] = name.decode("utf-8", "surrogateescape")
     with library(machine):
-        found = probe(())
+        node_probe = probe(())
 
-    assert isinstance(found, Probe)
-    metadata_of(found)
+    assert isinstance(node_probe, Probe)
+    metadata_of(node_probe)
 
 
 def test_an_mps_control_daemon_is_detected_by_its_pid_file(tmp_path: Path) -> None:
@@ -310,19 +312,19 @@ def test_an_mps_control_daemon_is_detected_by_its_pid_file(tmp_path: Path) -> No
     for directory in (own, resource):
         (directory / "nvidia-cuda-mps-control.pid").touch()
     with library("t4"):
-        found = probe((own, plugin, left, tmp_path / "absent"))
+        node_probe = probe((own, plugin, left, tmp_path / "absent"))
 
-    assert isinstance(found, Probe)
-    assert (str(own), str(resource)) == found.mps
+    assert isinstance(node_probe, Probe)
+    assert (str(own), str(resource)) == node_probe.mps
 
 
 def test_an_unreadable_directory_has_no_daemon(tmp_path: Path) -> None:
     """The agent is not root, MPS may be. A name that is too long fails for root as well."""
     with library("t4"):
-        found = probe((tmp_path / ("x" * 300),))
+        node_probe = probe((tmp_path / ("x" * 300),))
 
-    assert isinstance(found, Probe)
-    assert () == found.mps
+    assert isinstance(node_probe, Probe)
+    assert () == node_probe.mps
 
 
 def test_the_version_of_the_kernel_module(tmp_path: Path) -> None:

@@ -45,7 +45,7 @@ def _preview(output: str, *arguments: str) -> Result:
 def _results(output: str) -> list[dict[str, Any]]:
     (run,) = json.loads(output)["runs"]
     codes = [rule["id"] for rule in run["tool"]["driver"]["rules"]]
-    assert all(each["ruleId"] == codes[each["ruleIndex"]] for each in run["results"])
+    assert all(result["ruleId"] == codes[result["ruleIndex"]] for result in run["results"])
     results: list[dict[str, Any]] = run["results"]
     return results
 
@@ -104,8 +104,8 @@ def test_each_finding_is_at_the_line_of_its_field(
     monkeypatch.chdir(tmp_path)
     expected = {(12, "cf-crl-pgpu-gpu"), (14, "compatibility-pgpu"), (16, "compatibility-pgpu")}
     sarif = {
-        (each["locations"][0]["physicalLocation"]["region"]["startLine"], each["ruleId"])
-        for each in _results(gpugate(command, "-f", "pods.yaml", "-o", "sarif").stdout)
+        (result["locations"][0]["physicalLocation"]["region"]["startLine"], result["ruleId"])
+        for result in _results(gpugate(command, "-f", "pods.yaml", "-o", "sarif").stdout)
     }
     github = gpugate(command, "-f", "pods.yaml", "-o", "github").stdout
     marked = re.findall(
@@ -155,10 +155,10 @@ def test_markdown_of_lint_has_its_summary(tmp_path: Path) -> None:
 
 def test_a_message_is_no_markup_and_no_second_command() -> None:
     """A pull request of a stranger has the names of its objects."""
-    found = _report(
+    report = _report(
         _target("f.yaml", 1, RenderedFinding(DENY, "a", "![x](http://e) <b> | @all `c`\n::error::x\x1b[0m"))
     )
-    row = markdown(found).splitlines()[-1]
+    row = markdown(report).splitlines()[-1]
 
     assert (
         r"| error | f.yaml:1 | !\[x\](http://e) &lt;b> \| &#64;all \`c\`<br>::error::x\\u001b\[0m | a |"
@@ -166,7 +166,7 @@ def test_a_message_is_no_markup_and_no_second_command() -> None:
     )
     assert [
         "::error file=f.yaml,line=1,col=1,title=a::![x](http://e) <b> | @all `c`%0A::error::x\\u001b[0m"
-    ] == (github(found).splitlines())
+    ] == (github(report).splitlines())
 
 
 def test_a_change_cannot_end_its_block() -> None:
@@ -181,9 +181,9 @@ def test_a_change_cannot_end_its_block() -> None:
 
 def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     """GitHub cuts a summary at 1 MiB."""
-    found = _report(*(_target("f.yaml", line, RenderedFinding(DENY, "a", "m")) for line in range(1, 251)))
+    report = _report(*(_target("f.yaml", line, RenderedFinding(DENY, "a", "m")) for line in range(1, 251)))
 
-    assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(found).splitlines()[-3:]
+    assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(report).splitlines()[-3:]
 
 
 @pytest.mark.usefixtures("files")

@@ -54,7 +54,7 @@ def _audit(tmp_path: Path, pods: list[dict[str, Any]], *arguments: str | Path) -
 
 def test_the_summary_by_rule_and_reason_comes_before_the_owners(rules: Path, tmp_path: Path) -> None:
     """Each once, with the number of pods; the exit status is 1."""
-    pods = [_pod(f"web-{each}", value="2", owner="web") for each in range(3)]
+    pods = [_pod(f"web-{number}", value="2", owner="web") for number in range(3)]
     pods += [_pod("alone", value="2"), _pod("fine")]
     result = _audit(tmp_path, pods, "--rules", rules)
     heading, summary, owners = _blocks(result)
@@ -150,7 +150,7 @@ def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
     result = _audit(tmp_path, pods, "--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json")
 
     assert {"old": False, "new": True} == {
-        each["name"]: each["allowed"] for each in json.loads(result.stdout)["workloads"]
+        workload["name"]: workload["allowed"] for workload in json.loads(result.stdout)["workloads"]
     }
 
 
@@ -174,14 +174,15 @@ def test_a_driver_that_is_downgraded_under_a_pod_is_found_in_spite_of_injected_a
     (workload,) = json.loads(result.stdout)["workloads"]
 
     assert [("deny", "fact", "certain")] == [
-        (each["action"], each["basis"], each["certainty"]) for each in workload["pods"][0]["findings"]
+        (finding["action"], finding["basis"], finding["certainty"])
+        for finding in workload["pods"][0]["findings"]
     ]
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_equal_reasons_on_several_nodes_are_one_row(language: str, tmp_path: Path) -> None:
     """The name of the node is in the finding, as are those of pods and containers."""
-    pods = [_pod(f"web-{each}", node=f"t4-{each}") for each in range(3)] + [_pod("unbound")]
+    pods = [_pod(f"web-{number}", node=f"t4-{number}") for number in range(3)] + [_pod("unbound")]
     for number, each in enumerate(pods):
         each["spec"]["containers"][0] |= {
             "name": f"main-{number}",
@@ -189,7 +190,7 @@ def test_equal_reasons_on_several_nodes_are_one_row(language: str, tmp_path: Pat
             "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
         }
     nodes = tmp_path / "nodes.json"
-    items = [node(f"t4-{each}", gfd("11.4")) for each in range(3)]
+    items = [node(f"t4-{number}", gfd("11.4")) for number in range(3)]
     nodes.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
     words = ("--rules", "rules/catalog/pgpu", "--nodes", nodes, "-o", "json", "--lang", language)
     (row,) = json.loads(_audit(tmp_path, pods, *words).stdout)["summary"]
@@ -206,7 +207,7 @@ def test_policy_reports_count_what_passes_and_fails_by_namespace(rules: Path, tm
     assert ("PolicyReport", "ml") == (report["kind"], report["metadata"]["namespace"])
     assert {"pass": 1, "fail": 1, "warn": 0, "error": 0, "skip": 0} == report["summary"]
     assert [("bad", "cf-crl-device", "fail"), ("good", "cf-crl-device", "pass")] == [
-        (each["resources"][0]["name"], each["policy"], each["result"]) for each in report["results"]
+        (result["resources"][0]["name"], result["policy"], result["result"]) for result in report["results"]
     ]
 
 
@@ -256,15 +257,15 @@ def test_an_invalid_pod_is_reported_and_others_are_still_evaluated(
 def test_what_is_not_checked_is_counted_by_reason(rules: Path, tmp_path: Path) -> None:
     """In JSON for each pod, with its path."""
     pods = [_pod(name) for name in ("a", "b")]
-    for each in pods:
-        each["spec"]["containers"][0]["resources"]["limits"]["acme.com/npu"] = 1
+    for pod in pods:
+        pod["spec"]["containers"][0]["resources"]["limits"]["acme.com/npu"] = 1
     reason = "no enabled rule for resource acme.com/npu"
     path = "spec.containers[0].resources.limits[acme.com/npu]"
     table, facts = (_audit(tmp_path, pods, "--rules", rules, "-o", output) for output in ("table", "json"))
 
     assert f"– not checked: {reason} (2 workloads)" in table.stdout.splitlines()
     assert [[{"path": path, "reason": reason}]] * 2 == [
-        each["pods"][0]["notChecked"] for each in json.loads(facts.stdout)["workloads"]
+        workload["pods"][0]["notChecked"] for workload in json.loads(facts.stdout)["workloads"]
     ]
 
 
@@ -286,7 +287,7 @@ def test_what_is_not_compared_with_nodes_passes_in_no_report(nodes: str | None, 
     assert [
         ("cf-crl-pgpu-gpu", "pass", None),
         ("gpugate", "skip", f"CUDA compatibility not checked: {why}"),
-    ] == [(each["policy"], each["result"], each.get("message")) for each in report["results"]]
+    ] == [(result["policy"], result["result"], result.get("message")) for result in report["results"]]
 
 
 def _deployment(name: str, value: str, *, replicas: int = 0, kind: str = "Deployment") -> dict[str, Any]:
@@ -319,18 +320,18 @@ def test_the_pods_of_a_deployment_are_one_row(rules: Path, tmp_path: Path) -> No
     owner = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "web", "controller": True}
     replica_set["metadata"]["ownerReferences"] = [owner]
     pods = [_pod(f"web-{number}", value="2" if number else "1", owner="web-1") for number in range(3)]
-    for each in pods:
-        each["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1"
+    for pod in pods:
+        pod["metadata"]["ownerReferences"][0]["apiVersion"] = "apps/v1"
     documents = [*pods, replica_set, _deployment("web", "2")]
-    found = json.loads(_audit(tmp_path, documents, "--rules", rules, "-o", "json").stdout)
+    document = json.loads(_audit(tmp_path, documents, "--rules", rules, "-o", "json").stdout)
     rows = _blocks(_audit(tmp_path, documents, "--rules", rules))[2]
 
     assert [["deny", "ml", "Deployment/web", "2", "cf-crl-device"]] == rows[1:], "those with findings"
     assert [("Deployment", "web", 3, False)] == [
-        (each["kind"], each["name"], len(each["pods"]), each["object"]["allowed"])
-        for each in found["workloads"]
+        (workload["kind"], workload["name"], len(workload["pods"]), workload["object"]["allowed"])
+        for workload in document["workloads"]
     ]
-    assert [(1, 2)] == [(each["workloads"], each["pods"]) for each in found["summary"]]
+    assert [(1, 2)] == [(each["workloads"], each["pods"]) for each in document["summary"]]
 
 
 def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: Path) -> None:
@@ -366,10 +367,10 @@ def test_the_workloads_that_a_cluster_serves_are_audited(rules: Path, tmp_path: 
     everywhere = _audit_cluster(fake, tmp_path, "-o", "json")
     requests = len(fake.requests)
     of_namespace = _audit_cluster(fake, tmp_path, "-o", "json", "-n", "ml")
-    listed = [each.path for each in fake.requests[requests:]]
+    listed = [request.path for request in fake.requests[requests:]]
 
     assert [["web"], ["web"]] == [
-        [each["name"] for each in json.loads(result.stdout)["workloads"]]
+        [workload["name"] for workload in json.loads(result.stdout)["workloads"]]
         for result in (everywhere, of_namespace)
     ]
     assert ("note: not checked: cannot list statefulsets: 403 refused by the test\n", "") == (

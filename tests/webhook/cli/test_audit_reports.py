@@ -58,12 +58,12 @@ def _audit(output: str, *arguments: str) -> Result:
 def test_sarif_has_the_place_in_the_file_and_the_object() -> None:
     """By the schema of OASIS; the exit status is that of the table."""
     result = _audit("sarif")
-    (found,) = json.loads(result.stdout)["runs"][0]["results"]
-    (place,) = found["locations"]
+    (check_result,) = json.loads(result.stdout)["runs"][0]["results"]
+    (place,) = check_result["locations"]
 
     assert 1 == result.exit_code
     assert [] == sarif_errors(result.stdout)
-    assert ("cf-crl-device", "error") == (found["ruleId"], found["level"])
+    assert ("cf-crl-device", "error") == (check_result["ruleId"], check_result["level"])
     assert ("pods.yaml", 1) == (
         place["physicalLocation"]["artifactLocation"]["uri"],
         place["physicalLocation"]["region"]["startLine"],
@@ -117,10 +117,10 @@ def test_open_reports_are_valid_by_the_schema_of_their_definition() -> None:
     assert ["ml", "web"] == [each["metadata"]["namespace"] for each in (bad, good)]
     assert (1, 0) == (bad["summary"]["fail"], bad["summary"]["pass"])
     assert [("cf-crl-device", "fail", "high", "bad")] == [
-        (each["policy"], each["result"], each["severity"], each["resources"][0]["name"])
-        for each in bad["results"]
+        (result["policy"], result["result"], result["severity"], result["resources"][0]["name"])
+        for result in bad["results"]
     ]
-    assert ["pass"] == [each["result"] for each in good["results"]]
+    assert ["pass"] == [result["result"] for result in good["results"]]
 
 
 def test_a_report_that_is_too_big_has_the_worst_results_and_how_many_are_left_out(
@@ -151,7 +151,7 @@ def test_writing_applies_reports_and_deletes_those_of_namespaces_without_results
     assert (0, "Reports: 1 written, 1 deleted\n") == (result.exit_code, result.stdout), result.stderr
     assert ("gpugate", 1) == (written["metadata"]["name"], written["summary"]["fail"])
     assert ["other"] == [
-        each["metadata"]["name"] for each in fake.objects(f"{REPORTS}/namespaces/old/reports")
+        document["metadata"]["name"] for document in fake.objects(f"{REPORTS}/namespaces/old/reports")
     ]
 
 

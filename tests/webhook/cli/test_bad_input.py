@@ -112,14 +112,14 @@ def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str,
     binary.write_bytes(bytes(range(256)))
     (tmp_path / "empty").mkdir()
     empty = run(command, tmp_path / "empty")
-    found = run(command, binary)
+    completed = run(command, binary)
 
     assert 2 == empty.exit_code
     assert f"{tmp_path}/empty: " in error_line(empty)
-    assert (1 if command in {"lint @", "rules --rules @"} else 2) == found.exit_code
-    assert isinstance(found.exception, SystemExit)
-    assert str(binary) in found.output
-    assert "Usage" not in found.output
+    assert (1 if command in {"lint @", "rules --rules @"} else 2) == completed.exit_code
+    assert isinstance(completed.exception, SystemExit)
+    assert str(binary) in completed.output
+    assert "Usage" not in completed.output
 
 
 @pytest.mark.parametrize("command", ["preview -f @", "lint @", "test @", "audit -f @", "nodes --nodes @"])

@@ -102,7 +102,7 @@ def test_init_makes_a_secret_that_the_webhook_configurations_trust(
 ) -> None:
     """For the Service's names."""
     done = certs("init", *cluster)
-    found = {each["role"]: each for each in shown(*cluster)["certificates"]}
+    found = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
 
     assert (0, "") == (done.exit_code, done.stderr)
     assert "kubernetes.io/tls" == memory.objects[SECRET]["type"]
@@ -141,7 +141,9 @@ def test_show_prints_a_table(cluster: tuple[str, str]) -> None:
 def _rows_of(text: str, headings: list[str]) -> list[list[str]]:
     """Return the cells of a table below headings."""
     lines = text.splitlines()
-    return [[line[lines[0].index(each) :].split("  ")[0].strip() for each in headings] for line in lines]
+    return [
+        [line[lines[0].index(heading) :].split("  ")[0].strip() for heading in headings] for line in lines
+    ]
 
 
 def test_show_reports_expired_certificates(tmp_path: Path) -> None:
@@ -228,7 +230,7 @@ def test_rotate_ca_starts_a_rotation_with_overlap(memory: Memory, cluster: tuple
     certs("init", *cluster)
     before = shown(*cluster)["certificates"]
     begun = certs("rotate", "--ca", *cluster)
-    found = {each["role"]: each for each in shown(*cluster)["certificates"]}
+    found = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
     hurried = certs("rotate", *cluster)
 
     assert 0 == begun.exit_code

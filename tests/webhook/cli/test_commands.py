@@ -203,10 +203,10 @@ def test_rules_prints_the_resulting_action_of_a_rule(tmp_path: Path) -> None:
 def test_rules_shows_an_invalid_rule_with_its_error(bad: Path) -> None:
     """Exit status 1; the error is on stderr, too, as the table has no texts."""
     result = gpugate("rules", "--rules", bad, "-o", "json")
-    (found,) = json.loads(result.stdout)["rules"]
+    (rule,) = json.loads(result.stdout)["rules"]
 
     assert (1, f"error: {bad}:13:11: {ERROR}\n") == (result.exit_code, result.stderr)
-    assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (found["name"], found["state"], found["source"])
+    assert ("cf-crl-x-device", "refused", f"{bad}:13:11") == (rule["name"], rule["state"], rule["source"])
 
 
 QUIET = "docs/compatibility/pods.yaml --nodes docs/compatibility/nodes.yaml"
@@ -302,8 +302,8 @@ def _serving(*arguments: str | Path) -> Iterator[tuple[subprocess.Popen[str], in
         try:
             assert process.stderr
             for line in process.stderr:
-                if found := re.search(r"https://127\.0\.0\.1:(\d+)", line):
-                    yield process, int(found[1])
+                if match := re.search(r"https://127\.0\.0\.1:(\d+)", line):
+                    yield process, int(match[1])
                     return
             pytest.fail(f"the server ended with {process.wait()}")
         finally:

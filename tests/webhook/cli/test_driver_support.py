@@ -75,7 +75,7 @@ def test_nodes_without_a_label_of_their_cuda_show_that_of_their_driver(tmp_path:
     assert "12.8 (by driver)" in rows["570.124.06"]
     assert " 13.5 (by driver)" in rows["620.70.06"]
     assert ">=13.5 (by driver)" in rows["700.10"]
-    facts = {each["driver"]: each for each in document("nodes", "--nodes", path)["classes"]}
+    facts = {node_class["driver"]: node_class for node_class in document("nodes", "--nodes", path)["classes"]}
     assert (None, "13.5") == (facts["700.10"]["cuda"], facts["700.10"]["leastCuda"])
     assert facts["700.10"]["driverSupport"] is None
     assert "2029-09" == facts["620.70.06"]["driverSupport"]["end"]
@@ -111,7 +111,7 @@ def test_a_what_if_notes_that_the_support_of_the_new_driver_ends() -> None:
 
     assert "note: driver branch 595: support ends 2027-03\n" == ending.stderr
     assert "" == long.stderr
-    assert [ENDING] == [each["driverSupport"] for each in document(*arguments, "595")["changes"]]
+    assert [ENDING] == [change["driverSupport"] for change in document(*arguments, "595")["changes"]]
     assert (1, 1) == (ending.exit_code, long.exit_code)
 
 

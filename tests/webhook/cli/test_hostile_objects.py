@@ -192,7 +192,7 @@ def test_what_an_object_contains_acts_on_no_terminal_and_begins_no_line(
 @pytest.mark.parametrize("command", [("preview", *OF_OBJECTS), ("explain", *OF_OBJECTS), OF_POD])
 def test_a_terminal_gets_no_escape_sequence_of_an_object(command: tuple[str, ...], folder: Path) -> None:
     """Where lines are broken, too."""
-    paths = {each.name: str(each) for each in folder.iterdir()}
+    paths = {path.name: str(path) for path in folder.iterdir()}
     _, text = on_terminal([paths.get(word, word) for word in command], 80)
 
     assert "forged" in text

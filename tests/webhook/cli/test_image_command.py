@@ -83,7 +83,7 @@ def test_json_has_all_facts_of_each_platform(registry: FakeRegistry, tmp_path: P
     """And the errors, each with a reason word."""
     name, absent = local(registry, "nvidia/cuda:12.4.1"), local(registry, "team/none:1")
     result = trusting(tmp_path, name, absent, "-o", "json", "--platform", "linux/amd64")
-    found = json.loads(result.stdout)
+    document = json.loads(result.stdout)
 
     top = registry.replies["/v2/nvidia/cuda/manifests/12.4.1"]
     assert isinstance(top, Reply)
@@ -94,8 +94,8 @@ def test_json_has_all_facts_of_each_platform(registry: FakeRegistry, tmp_path: P
             "platforms": [{"platform": "linux/amd64", "digest": TOP.digest, **FACTS}],
             "omittedPlatforms": 0,
         }
-    ] == found["images"]
-    assert [(absent, "not-found")] == [(each["image"], each["reason"]) for each in found["errors"]]
+    ] == document["images"]
+    assert [(absent, "not-found")] == [(error["image"], error["reason"]) for error in document["errors"]]
     assert (1, f"error: {absent}: localhost: the image does not exist: HTTP 404\n") == (
         result.exit_code,
         result.stderr,
@@ -125,7 +125,7 @@ def test_a_row_of_one_platform_is_joined_by_one_that_names_the_others(
     result = trusting(tmp_path, name, "-o", "rule", "--platform", "linux/arm64")
     rows = yaml.safe_load(yaml.safe_load(result.stdout)["data"]["rule.yaml"])["images"]
 
-    assert [["linux/arm64"], ["linux/amd64"]] == [each["platforms"] for each in rows]
+    assert [["linux/arm64"], ["linux/amd64"]] == [row["platforms"] for row in rows]
     assert {"image", "digest", "platforms"} == set(rows[1])
 
 

@@ -77,7 +77,7 @@ def test_certs_prints_chinese(tmp_path: Path) -> None:
     assert ["证书", "失效日期", "剩余天数", "受信任于", "名称", "主体", "生效日期", "SHA-256"] == (
         table.splitlines()[0].split()
     )
-    assert ["CA", "serving"] == [each["role"] for each in document["certificates"]]
+    assert ["CA", "serving"] == [certificate["role"] for certificate in document["certificates"]]
     assert "新旧 CA 均受信任" in begun
     assert "CA 轮换正在进行" in hurried
     assert [] == ENGLISH.findall(f"{empty}{made}{table}{begun}{hurried}")
@@ -97,8 +97,8 @@ def test_node_check_prints_chinese() -> None:
     )
     assert "\nMPS          可以共享这些 GPU\n" in text
     assert [] == ENGLISH.findall(text)
-    assert "minor version compatibility" in [each["by"] for each in document["runtimes"]]
-    assert [] == ENGLISH.findall(str([each["reasons"] for each in document["runtimes"]]))
+    assert "minor version compatibility" in [runtime["by"] for runtime in document["runtimes"]]
+    assert [] == ENGLISH.findall(str([runtime["reasons"] for runtime in document["runtimes"]]))
 
 
 def test_the_problems_of_a_node_are_in_chinese() -> None:
@@ -112,7 +112,7 @@ def test_the_problems_of_a_node_are_in_chinese() -> None:
         (problem,) = json.loads(_chinese("node", "check", "-o", "json"))["problems"]
 
     assert "警告: GPU 0 的计算模式为 Exclusive_Process，但未找到 MPS 控制守护进程" in warned
-    assert {True} == {each.startswith("错误: 驱动的库与内核中的驱动版本不同") for each in errors}
+    assert {True} == {error.startswith("错误: 驱动的库与内核中的驱动版本不同") for error in errors}
     assert ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "nvmlInit") == (problem["nvml"], problem["at"])
     assert [] == ENGLISH.findall("".join((warned, *errors, problem["what"], problem["remedy"])))
 
@@ -232,8 +232,8 @@ def test_explain_has_its_warnings_in_chinese_in_json_too(tmp_path: Path) -> None
     (tmp_path / "pod.yaml").write_text(json.dumps(pod(container({DEVICE: "3"}))), "utf-8")
     command = ("explain", "-f", tmp_path / "pod.yaml", "--rules", tmp_path / "rule.yaml", "-o", "json")
     _note, _, facts = _chinese(*command).partition("\n")
-    (found,) = json.loads(facts)["objects"]
-    (rule,) = found["pods"][0]["containers"][0]["rules"]
+    (document,) = json.loads(facts)["objects"]
+    (rule,) = document["pods"][0]["containers"][0]["rules"]
 
     assert "；" in rule["warnings"][0]
     assert "; " not in rule["warnings"][0]

@@ -178,7 +178,10 @@ def test_other_kinds_are_skipped(group: str, kind: object, tmp_path: Path) -> No
     document = yaml.safe_load(resource_rule()) | {"apiVersion": group, "kind": kind}
     path.write_text(yaml.safe_dump_all([document, yaml.safe_load(resource_rule())]), "utf-8")
 
-    assert (0, "1 valid rule, 0 errors, 0 warnings\n") == ((found := lint(path)).exit_code, found.stderr)
+    assert (0, "1 valid rule, 0 errors, 0 warnings\n") == (
+        (warnings := lint(path)).exit_code,
+        warnings.stderr,
+    )
 
 
 def test_each_code_is_documented() -> None:
@@ -299,11 +302,11 @@ def test_a_conflict_with_a_built_in_rule_is_a_warning(tmp_path: Path) -> None:
     """From any folder; a rule that replaces a built-in one by its name is none."""
     path = tmp_path / "mine.yaml"
     path.write_text(resource_rule("tencent.com/vcuda-core", group="mine"), "utf-8")
-    found = lint(path)
+    warnings = lint(path)
     name = "cf-crl-gpu-manager-vcuda-core"
 
-    assert 0 == found.exit_code
-    assert f"data.key: 'tencent.com/vcuda-core' is also used by {name} (" in found.stdout
+    assert 0 == warnings.exit_code
+    assert f"data.key: 'tencent.com/vcuda-core' is also used by {name} (" in warnings.stdout
     assert "" == lint(path, "--rules", path).stdout
     path.write_text(resource_rule("tencent.com/vcuda-core", group="gpu-manager"), "utf-8")
     assert "conflict" not in lint(path).stdout
@@ -342,6 +345,6 @@ def test_a_profile_is_compared_with_the_nodes_of_a_cluster(tmp_path: Path) -> No
     fake.put("/api/v1/nodes", node("a", gfd("12.2", pool="a")))
     fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(node_profile(cuda="13.0")))
     with running(fake):
-        found = lint("--kubeconfig", fake.kubeconfig(tmp_path))
+        warnings = lint("--kubeconfig", fake.kubeconfig(tmp_path))
 
-    assert "offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 1 in all)" in found.stdout
+    assert "offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 1 in all)" in warnings.stdout

@@ -46,7 +46,9 @@ CLUSTER_POLICY = {
 def _nodes(path: Path, **labels: dict[str, str]) -> Path:
     """Write nodes of these names with these labels, as kubectl prints them."""
     offered = {"allocatable": {"nvidia.com/gpu": "8"}}
-    items = [{"metadata": {"name": name, "labels": each}, "status": offered} for name, each in labels.items()]
+    items = [
+        {"metadata": {"name": name, "labels": label}, "status": offered} for name, label in labels.items()
+    ]
     path.write_text(json.dumps({"kind": "NodeList", "items": items}), "utf-8")
     return path
 
@@ -107,7 +109,9 @@ def test_nodes_are_selected_by_name_and_by_column(tmp_path: Path) -> None:
     assert [["NODES", "PRODUCT"], ["1", A100_NAME]] == [
         line.split()[:2] for line in by_cuda.stdout.splitlines()
     ]
-    assert [["a"]] == [each["nodes"] for each in _document(*nodes, "--filter", "cuda=13.0")["classes"]]
+    assert [["a"]] == [
+        node_class["nodes"] for node_class in _document(*nodes, "--filter", "cuda=13.0")["classes"]
+    ]
     assert "node/b1\nnode/b2\n" == _run(*nodes, "--filter", "cuda=12.2", "-o", "name").stdout
     assert (2, "error: no node is named 'c1'\n") == ((wrong := _run(*nodes, "c1")).exit_code, wrong.stderr)
 
@@ -229,14 +233,14 @@ def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
         ),
         "utf-8",
     )
-    found = [
+    cudas = [
         _document("--nodes", nodes, "--rules", rules, "--rule", name)["classes"][0]["cuda"]
         for name in ("as-shipped", "own-labels")
     ]
     both = _run("--nodes", nodes, "--rules", rules)
     neither = _run("--nodes", nodes, "--rules", rules, "--rule", "own-label")
 
-    assert ["12.2", "13.0"] == found
+    assert ["12.2", "13.0"] == cudas
     assert (2, 2) == (both.exit_code, neither.exit_code)
     assert "choose one with --rule: as-shipped, own-labels" in both.stderr
     assert "no enabled compatibility rule is named 'own-label' – did you mean 'own-labels'?" in neither.stderr
@@ -546,10 +550,10 @@ def test_pools_without_present_nodes_are_listed(tmp_path: Path) -> None:
 def test_the_number_of_tainted_nodes_of_a_class_is_shown_if_not_all_are(tmp_path: Path) -> None:
     """JSON names them."""
     nodes = _list(tmp_path / "n.json", _node("a", A100), _node("b", A100, TAINT))
-    (found,) = _document("--nodes", nodes)["classes"]
+    (node_class,) = _document("--nodes", nodes)["classes"]
 
     assert f"1/2 {TAINTED}" in _run("--nodes", nodes).stdout
-    assert (["b"], [TAINTED]) == (found["tainted"], found["taints"])
+    assert (["b"], [TAINTED]) == (node_class["tainted"], node_class["taints"])
 
 
 def test_an_autoscaler_whose_nodes_are_not_declared_is_told_in_one_line(tmp_path: Path) -> None:

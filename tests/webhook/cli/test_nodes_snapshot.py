@@ -47,10 +47,10 @@ def test_the_summary_names_the_replaced_labels(tmp_path: Path) -> None:
 def test_yaml_and_json_have_the_same_objects(tmp_path: Path) -> None:
     """A List."""
     nodes = _nodes(tmp_path / "nodes.json")
-    found = [gpugate("nodes", "snapshot", "--nodes", nodes, "-o", kind).stdout for kind in ("yaml", "json")]
+    stdouts = [gpugate("nodes", "snapshot", "--nodes", nodes, "-o", kind).stdout for kind in ("yaml", "json")]
 
-    assert yaml.safe_load(found[0]) == json.loads(found[1])
-    assert "List" == json.loads(found[1])["kind"]
+    assert yaml.safe_load(stdouts[0]) == json.loads(stdouts[1])
+    assert "List" == json.loads(stdouts[1])["kind"]
 
 
 def test_bad_input_is_an_error_at_its_place(tmp_path: Path) -> None:

@@ -112,7 +112,8 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     assert 1 == whole.count("not checked")
     assert "CUDA compatibility not checked" not in with_nodes
     assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
-        [each["reason"] for each in found["notChecked"]] for found in json.loads(for_machines)["objects"]
+        [each["reason"] for each in document["notChecked"]]
+        for document in json.loads(for_machines)["objects"]
     ]
 
 
@@ -139,7 +140,7 @@ def test_without_nodes_the_answer_is_what_the_pod_needs_and_which_gpus_have_it(t
 
     assert f"    note {needs}\n" in _preview("-f", path).stdout
     assert [[needs]] == [
-        found["notes"] for found in json.loads(_preview("-f", path, "-o", "json").stdout)["objects"]
+        document["notes"] for document in json.loads(_preview("-f", path, "-o", "json").stdout)["objects"]
     ]
     assert "requires  suitable GPUs: Turing to Blackwell" in gpugate("explain", "-f", str(path)).stdout
     for command in ("preview", "explain"):
@@ -171,8 +172,8 @@ def test_a_misspelt_resource_is_reported_in_every_format(output: str, tmp_path: 
 def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> None:
     """The format for scripts."""
     result = _preview("-f", _write(tmp_path, pod({"tencent.com/vcuda-core": 150})), "-o", "json")
-    (found,) = _objects(result)
-    (violation,) = found["violations"]
+    (check_result,) = _objects(result)
+    (violation,) = check_result["violations"]
 
     assert 1 == result.exit_code
     assert [
@@ -190,13 +191,13 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "podsPatch",
         "nodes",
         "auditAnnotations",
-    ] == list(found)
+    ] == list(check_result)
     assert ("Pod", "ml", "train", False, []) == (
-        found["kind"],
-        found["namespace"],
-        found["name"],
-        found["allowed"],
-        found["patch"],
+        check_result["kind"],
+        check_result["namespace"],
+        check_result["name"],
+        check_result["allowed"],
+        check_result["patch"],
     )
     assert {
         "rule": "cf-crl-gpu-manager-vcuda-core",
@@ -228,7 +229,7 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     file = _write(tmp_path, deployment | {"metadata": {"name": "serve", "namespace": "ml"}})
     arguments = "-f", file, "--nodes", ROOT / "docs" / "compatibility" / "nodes.yaml"
     text = _preview(*arguments).stdout
-    (found,) = _objects(_preview(*arguments, "-o", "json"))
+    (result,) = _objects(_preview(*arguments, "-o", "json"))
     (admitted,) = yaml.safe_load_all(_preview(*arguments, "-o", "yaml").stdout)
 
     assert text.startswith("✓ unchanged  Deployment ml/serve; its pods: ✎ patched  ")
@@ -236,9 +237,9 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     assert "    --- template\n    +++ pods\n" in text
     assert "    +        nodeAffinity:\n" in text
     assert "1 unchanged, 0 with warnings; the pods of 1 object are patched\n" in text
-    assert [] == found["patch"]
-    assert "/spec/template/spec/affinity" in [operation["path"] for operation in found["podsPatch"]]
-    assert [("spec.template", 1, 3)] == [(row["path"], row["count"], row["of"]) for row in found["nodes"]]
+    assert [] == result["patch"]
+    assert "/spec/template/spec/affinity" in [operation["path"] for operation in result["podsPatch"]]
+    assert [("spec.template", 1, 3)] == [(row["path"], row["count"], row["of"]) for row in result["nodes"]]
     assert admitted["spec"]["template"] == template
 
     markdown = _preview(*arguments, "-o", "markdown").stdout
@@ -254,7 +255,7 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     assert explained.startswith("✓ unchanged  Deployment ml/serve; its pods: ✎ patched  ")
     assert "nodes  1 of 3 that the scheduler may choose: NVIDIA-A100-SXM4-40GB\n" in explained
     assert "- matchExpressions:\n" in explained
-    assert facts["nodes"] == found["nodes"]
+    assert facts["nodes"] == result["nodes"]
 
 
 def test_messages_are_available_in_chinese(tmp_path: Path) -> None:
@@ -291,7 +292,7 @@ def test_json_constants_are_the_same_in_each_language() -> None:
     """Except messages."""
     (denied,) = _objects(_preview("-f", EXAMPLES / "denied.yaml", "--lang", "zh", "-o", "json"))
 
-    assert ["deny", "deny"] == [found["action"] for found in denied["violations"]]
+    assert ["deny", "deny"] == [violation["action"] for violation in denied["violations"]]
 
 
 def test_patch_is_one_line_of_rfc_6902_an_object(tmp_path: Path) -> None:
@@ -451,7 +452,7 @@ def test_lists_and_admission_reviews_are_split(tmp_path: Path) -> None:
     listed = {"apiVersion": "v1", "kind": "List", "items": [pod(), pod({"tencent.com/vcuda-core": 150})]}
     result = _preview("-f", _write(tmp_path, listed, review(pod({"nvidia.com/gpu": "1x"}))), "-o", "json")
 
-    assert [True, False, False] == [found["allowed"] for found in _objects(result)]
+    assert [True, False, False] == [check_result["allowed"] for check_result in _objects(result)]
 
 
 def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
@@ -465,15 +466,17 @@ def test_items_of_a_typed_list_have_its_kind(tmp_path: Path) -> None:
         "-f", _write(tmp_path, {"apiVersion": "v1", "kind": "PodList", "items": [untyped]}), "-o", "json"
     )
 
-    assert [("Pod", False)] == [(found["kind"], found["allowed"]) for found in _objects(result)]
+    assert [("Pod", False)] == [
+        (check_result["kind"], check_result["allowed"]) for check_result in _objects(result)
+    ]
 
 
 def test_an_object_without_a_name_or_namespace_is_shown(tmp_path: Path) -> None:
     """By generateName and the given namespace."""
     unnamed = pod() | {"metadata": {"generateName": "train-"}}
-    (found,) = _objects(_preview("-f", _write(tmp_path, unnamed), "-o", "json", "-n", "research"))
+    (result,) = _objects(_preview("-f", _write(tmp_path, unnamed), "-o", "json", "-n", "research"))
 
-    assert ("train-*", "research") == (found["name"], found["namespace"])
+    assert ("train-*", "research") == (result["name"], result["namespace"])
 
 
 def _post(connection: HTTPSConnection, path: str, content: bytes) -> dict[str, Any]:
@@ -521,7 +524,7 @@ def test_preview_and_admission_give_the_same_result_for_the_examples(server: Ser
 def test_preview_and_admission_give_the_same_result_for_public_manifests(server: Server) -> None:
     """Byte for byte, without a traceback, for hundreds of files."""
     result = _preview("-f", MANIFESTS, "-o", "json")
-    previewed = {found["source"].rpartition(":")[0] for found in _objects(result)}
+    previewed = {check_result["source"].rpartition(":")[0] for check_result in _objects(result)}
     misspelt = {
         line.split()[1].partition(":")[0] for line in result.stderr.splitlines() if "unknown field" in line
     }

@@ -63,8 +63,8 @@ def run(
 
 def messages(folder: Path, *documents: dict[str, Any]) -> list[str]:
     """Return the messages of quotas about the objects in a file."""
-    found = json.loads(run(folder, *documents, more=("-o", "json")).stdout)["objects"]
-    return [each["message"] for preview in found for each in preview["quotas"]]
+    objects = json.loads(run(folder, *documents, more=("-o", "json")).stdout)["objects"]
+    return [each["message"] for preview in objects for each in preview["quotas"]]
 
 
 def test_a_quota_that_is_used_up_is_shown_with_the_pod_and_changes_no_verdict(tmp_path: Path) -> None:
@@ -146,11 +146,11 @@ def test_of_a_workload_it_is_said_how_many_pods_fit(
     tmp_path: Path, kind: str, version: str, spec: dict[str, Any], room: str | None
 ) -> None:
     """All templates together, as many times as the object says."""
-    found = messages(tmp_path, quota({GPUS: "4"}, {GPUS: "2"}), workload(kind, version, spec))
+    texts = messages(tmp_path, quota({GPUS: "4"}, {GPUS: "2"}), workload(kind, version, spec))
 
     assert (
         [f"room for {room}; the API server will reject the others unless they run already"] if room else []
-    ) == [text[text.index("room") : text.index(": request less")] for text in found]
+    ) == [text[text.index("room") : text.index(": request less")] for text in texts]
 
 
 def test_of_a_workload_with_one_pod_no_others_are_said_to_be_rejected(tmp_path: Path) -> None:
@@ -232,7 +232,7 @@ def test_the_quotas_of_a_cluster_are_read(tmp_path: Path) -> None:
 
     assert 2 == result.stdout.count(f"namespace ml has 0 of 4 {GPUS} left")
     assert "left" not in raised.stdout
-    asked = [each.path for each in fake.requests if each.path in (QUOTAS, RANGES)]
+    asked = [request.path for request in fake.requests if request.path in (QUOTAS, RANGES)]
     assert [QUOTAS, RANGES] * 2 == asked
 
 
@@ -256,7 +256,7 @@ def test_the_namespace_of_a_manifest_is_one_segment_of_the_path(tmp_path: Path) 
     with running(fake):
         run(tmp_path, odd, more=cluster(tmp_path, fake))
 
-    assert "/api/v1/namespaces/..%2F..%2Fnodes/resourcequotas" in [each.path for each in fake.requests]
+    assert "/api/v1/namespaces/..%2F..%2Fnodes/resourcequotas" in [request.path for request in fake.requests]
 
 
 def test_audit_shows_the_quotas_of_gpu_pods_that_are_used_up(tmp_path: Path) -> None:

@@ -65,8 +65,8 @@ def _test(*arguments: str | Path, **settings: Any) -> Result:
 
 
 def _found(*arguments: str | Path) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_test(*arguments, "-o", "json").stdout)
-    return found
+    document: dict[str, Any] = json.loads(_test(*arguments, "-o", "json").stdout)
+    return document
 
 
 def _differences(path: Path) -> list[dict[str, Any]]:
@@ -142,11 +142,11 @@ def test_an_expected_violation_may_set_any_subset_of_fields(tmp_path: Path, expe
 def test_a_violation_that_differs_in_any_set_field_does_not_match(tmp_path: Path, violation: str) -> None:
     """The expected one is missing, and the actual one is unexpected."""
     pod = ONE_DEVICE.replace(": 1}", ": 500m}")
-    (found,) = _differences(
+    (difference,) = _differences(
         _folder(tmp_path, _case(f"{{allowed: false, violations: [{violation}]}}", pod=pod))
     )
 
-    assert ("violations", 1, 1) == (found["what"], len(found["expected"]), len(found["found"]))
+    assert ("violations", 1, 1) == (difference["what"], len(difference["expected"]), len(difference["found"]))
 
 
 def test_an_exact_expectation_is_matched_before_a_vague_one(tmp_path: Path) -> None:
@@ -164,7 +164,8 @@ def test_unexpected_violations_also_fail_a_case_that_is_allowed(tmp_path: Path) 
     rules = resource_rule(limits="disabled", enforcementAction="warn")
 
     assert ["violations"] == [
-        found["what"] for found in _differences(_folder(tmp_path, _case("{allowed: true}"), rules=rules))
+        difference["what"]
+        for difference in _differences(_folder(tmp_path, _case("{allowed: true}"), rules=rules))
     ]
     expect = "{allowed: true, violations: [{action: warn}], warnings: [may not be there]}"
     (found,) = _differences(_folder(tmp_path, _case(expect), rules=rules))
@@ -181,7 +182,8 @@ def test_fields_are_read_from_the_patched_object(tmp_path: Path) -> None:
     )
     expect = f"{{allowed: true, fields: {{{limits}: 4, /spec/containers/0/name: null}}}}"
     assert [(limits, ["4"], ['"4"']), ("/spec/containers/0/name", ["absent"], ['"main"'])] == [
-        tuple(found.values()) for found in _differences(_folder(tmp_path, _case(expect), rules=rules))
+        tuple(difference.values())
+        for difference in _differences(_folder(tmp_path, _case(expect), rules=rules))
     ]
 
 
@@ -423,10 +425,10 @@ def test_files_and_rules_of_a_test_must_exist_and_be_valid(
     if "rule" not in head:
         head += "rules: [rule.yaml]\n"
     path = _folder(tmp_path, _case("{allowed: true}", pod=pod), head=head)
-    (found,) = _errors(path)
+    (error,) = _errors(path)
 
-    assert message.format(folder=tmp_path) in found
-    assert found.startswith(f"{path}:")
+    assert message.format(folder=tmp_path) in error
+    assert error.startswith(f"{path}:")
 
 
 def test_an_invalid_rule_is_reported_and_its_tests_are_not_run(tmp_path: Path) -> None:
@@ -663,11 +665,11 @@ def test_every_built_in_case_has_the_result_of_a_pod_after_the_api_server() -> N
                 continue
             arriving = replace(case.request, object=defaulted(case.request.object))
             snapshot = Snapshot(result.policy, case.inventory, namespaces=case.namespaces)
-            found = decide(snapshot, arriving, case.now)
-            stored = defaulted(patched(arriving.object, found))
+            decision = decide(snapshot, arriving, case.now)
+            stored = defaulted(patched(arriving.object, decision))
             arrived = replace(arriving, object=stored, mutating=False)
             validated = decide(snapshot, arrived, case.now)
-            if [refused_at(result.decision)] * 2 != [refused_at(found), refused_at(validated)]:
+            if [refused_at(result.decision)] * 2 != [refused_at(decision), refused_at(validated)]:
                 differing.append((file, case.name))
 
     assert [] == differing

@@ -49,13 +49,13 @@ def test_each_rule_has_its_matches_and_violations(exposed: Path, tmp_path: Path)
     folder = tmp_path / "rules"
     folder.mkdir()
     result = _rules(folder, "--metrics", exposed, "--metrics", exposed, "-o", "json")
-    found: list[dict[str, Any]] = json.loads(result.stdout)["rules"]
+    rules: list[dict[str, Any]] = json.loads(result.stdout)["rules"]
 
     assert {
         "cf-crl-counted-device": ("enabled", 6, 2),
         "counted-injection": ("stale", 4, 0),
         "never-counted": ("enabled", 0, 0),
-    } == {rule["name"]: (rule["state"], rule["matched"], rule["found"]) for rule in found}
+    } == {rule["name"]: (rule["state"], rule["matched"], rule["found"]) for rule in rules}
 
 
 def test_the_table_has_the_counts_after_the_action(exposed: Path, tmp_path: Path) -> None:

@@ -140,7 +140,7 @@ def test_a_server_survives_an_api_server_that_closes_connections(tmp_path: Path)
             lines += map(json.loads, process.stderr)
             status = process.wait(timeout=60)
     failures = [line["message"] for line in lines if line["level"] != "INFO"]
-    (error,) = [each for each in failures if not each.startswith("watch of ")]
+    (error,) = [failure for failure in failures if not failure.startswith("watch of ")]
 
     assert (b"not ready: waiting for certificate\n", 0) == (answer, status)
     assert error.startswith("cannot update certificates: the API server does not answer GET /api/v1/")
@@ -195,5 +195,5 @@ def test_the_option_caps_the_answers_of_the_server(
     review = body(pod({"tencent.com/vcuda-core": "150"}))
 
     assert allowed is json.loads(handlers[0].answer("validate", review))["response"]["allowed"]
-    (line,) = [each for each in caplog.messages if each.startswith("serving on")]
+    (line,) = [message for message in caplog.messages if message.startswith("serving on")]
     assert line.endswith("enforcement action dryrun" if option else "enforcement action deny")

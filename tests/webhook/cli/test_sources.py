@@ -185,7 +185,9 @@ def test_of_a_rule_with_an_error_the_version_that_the_webhook_keeps_is_used(
     if not readable:
         bare.statuses |= {f"{path}/{NAME}": HTTPStatus.FORBIDDEN}
     result = gpugate("audit", "-n", "ml", "--context", "fake", "-o", "json")
-    denied = [each["name"] for each in json.loads(result.stdout)["workloads"] if not each["allowed"]]
+    denied = [
+        workload["name"] for workload in json.loads(result.stdout)["workloads"] if not workload["allowed"]
+    ]
 
     assert 2 == result.exit_code
     assert ("which is used here, too" if readable else "which could not be read") in result.stderr
@@ -251,7 +253,9 @@ def test_serve_takes_the_built_in_rules_by_name(
     for rules in (("--rules", "builtin"), ("--rules", "builtin", "--rules", "docs/tutorial/npu")):
         gpugate("serve", "--port", "0", "--host", "127.0.0.1", *rules)
     one, both = (
-        int(each.split(" with ")[1].split()[0]) for each in caplog.messages if each.startswith("serving on")
+        int(message.split(" with ")[1].split()[0])
+        for message in caplog.messages
+        if message.startswith("serving on")
     )
 
     assert one < both

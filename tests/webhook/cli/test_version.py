@@ -61,10 +61,10 @@ def test_a_cap_of_the_webhook_is_shown_and_noted_in_previews(
     pod.write_text("{apiVersion: v1, kind: Pod, metadata: {name: a}, spec: {containers: []}}\n", "utf-8")
 
     def outputs() -> tuple[str, str, str]:
-        found = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)["webhooks"]
+        webhooks = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)["webhooks"]
         preview = ["preview", str(pod), "--kubeconfig", str(tmp_path / "kubeconfig")]
         noted = gpugate(*preview).stderr
-        return found[0]["enforcementAction"], _version(cluster, tmp_path).stdout, noted
+        return webhooks[0]["enforcementAction"], _version(cluster, tmp_path).stdout, noted
 
     action, shown, noted = outputs()
     assert ("deny", False, False) == (action, "enforcement" in shown, "enforcement" in noted)
@@ -78,13 +78,13 @@ def test_a_cap_of_the_webhook_is_shown_and_noted_in_previews(
 
 def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
     """As `gpugate --version` and `gpugate rules` have them."""
-    found = json.loads(gpugate("version", "-o", "json").stdout)
+    document = json.loads(gpugate("version", "-o", "json").stdout)
     rules = json.loads(gpugate("rules", "-o", "json").stdout)["rules"]
 
-    assert {"client"} == found.keys()
-    assert found["client"]["version"] == gpugate("--version").stdout.split()[1]
-    assert len(rules) == found["client"]["rules"]["count"]
-    assert {"date": BUILT_IN.date} == found["client"]["facts"]
+    assert {"client"} == document.keys()
+    assert document["client"]["version"] == gpugate("--version").stdout.split()[1]
+    assert len(rules) == document["client"]["rules"]["count"]
+    assert {"date": BUILT_IN.date} == document["client"]["facts"]
     assert f"Built-in Facts: {BUILT_IN.date}" in gpugate("version").stdout.splitlines()
 
 
@@ -122,20 +122,20 @@ def test_a_changed_rule_is_another_revision(key: str, cluster: FakeApi, tmp_path
     else:
         rule["metadata"]["labels"]["features.cpaas.io/enabled"] = "false"
     cluster.put(_RULES, rule)
-    found = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)
+    document = json.loads(_version(cluster, tmp_path, "-o", "json").stdout)
 
-    assert found["client"]["rules"]["count"] == found["rules"]["count"]
-    assert found["client"]["rules"]["revision"] != found["rules"]["revision"]
-    assert [] == found["webhooks"]
+    assert document["client"]["rules"]["count"] == document["rules"]["count"]
+    assert document["client"]["rules"]["revision"] != document["rules"]["revision"]
+    assert [] == document["webhooks"]
 
 
 def test_an_image_by_digest_has_no_version(cluster: FakeApi, tmp_path: Path) -> None:
     """As yaml, null."""
     image = f"registry.example.com/gpugate@sha256:{'0' * 64}"
     cluster.put(_DEPLOYMENTS, _deployment("gpugate", "webhook", image))
-    found = yaml.safe_load(_version(cluster, tmp_path, "-o", "yaml").stdout)
+    document = yaml.safe_load(_version(cluster, tmp_path, "-o", "yaml").stdout)
 
-    assert [(image, None)] == [(each["image"], each["version"]) for each in found["webhooks"]]
+    assert [(image, None)] == [(webhook["image"], webhook["version"]) for webhook in document["webhooks"]]
     assert "Webhook Version: - (" in _version(cluster, tmp_path).stdout
 
 

@@ -90,20 +90,20 @@ def test_exactly_the_workloads_that_no_node_of_the_pool_runs_after_the_change_br
 
 def test_2000_workloads_on_300_nodes_take_seconds(whatif: Whatif) -> None:
     """The bound is 10 s in units of a loop of a hundredth of a second, so that slow machines keep it."""
-    documents = [each.document for each in workloads()]
+    documents = [workload.document for workload in workloads()]
     assert loops(lambda: whatif(documents, nodes(), "--driver", "v100=595")) < 1000
 
 
 def test_nothing_breaks_if_the_drivers_stay_what_they_are(whatif: Whatif) -> None:
     """The same driver, by its version: no workload changes at all."""
-    documents = [each.document for each in workloads(140)]
+    documents = [workload.document for workload in workloads(140)]
     result = whatif(documents, nodes(per_pool=2), "--driver", "v100=535.104.05", "-o", "json")
     assert ([], 0) == (json.loads(result.stdout)["workloads"], result.exit_code)
 
 
 def test_what_breaks_is_freed_by_the_reverse_change(whatif: Whatif) -> None:
     """The nodes after the change are those before the reverse one."""
-    documents = [each.document for each in workloads(140)]
+    documents = [workload.document for workload in workloads(140)]
     there = whatif(documents, nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
     back = whatif(documents, nodes({"v100": "595"}, per_pool=2), "--driver", "v100=535", "-o", "json")
     broken = _names(there, "breaks")
@@ -112,7 +112,11 @@ def test_what_breaks_is_freed_by_the_reverse_change(whatif: Whatif) -> None:
 
 def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> None:
     """A pod of its own breaks; pods of a Deployment, which may run elsewhere, have to move."""
-    made = next(each for each in workloads(140) if each.shape == "any node" and "Deployment" in each.name)
+    made = next(
+        workload
+        for workload in workloads(140)
+        if workload.shape == "any node" and "Deployment" in workload.name
+    )
     pod = pod_of(made)
     running = [
         {
@@ -137,8 +141,8 @@ def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> 
     alone = {**running[0], "metadata": {"name": "alone", "namespace": "team-0"}}
     result = whatif([made.document, *running, alone], nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
     found = {
-        each["workload"]: (each["effect"], each["podsToMove"])
-        for each in json.loads(result.stdout)["workloads"]
+        workload["workload"]: (workload["effect"], workload["podsToMove"])
+        for workload in json.loads(result.stdout)["workloads"]
     }
     assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == found
 
@@ -148,7 +152,9 @@ def test_affinity_of_a_running_pod_does_not_count_against_new_labels(
     whatif: Whatif, branch: str, effects: list[str]
 ) -> None:
     """It stays where it is, as far as its driver allows."""
-    made = next(each for each in workloads(140) if each.shape == "plain" and each.pools == ("v100",))
+    made = next(
+        workload for workload in workloads(140) if workload.shape == "plain" and workload.pools == ("v100",)
+    )
     pod = pod_of(made)
     old = [{"key": "nvidia.com/cuda.driver-version.major", "operator": "In", "values": ["535"]}]
     terms = {
@@ -158,26 +164,28 @@ def test_affinity_of_a_running_pod_does_not_count_against_new_labels(
     running = {**pod, "spec": spec, "status": {"phase": "Running"}}
     result = whatif([running], nodes(per_pool=2), "--driver", f"v100={branch}", "-o", "json")
     assert effects == [
-        each["effect"] for each in json.loads(result.stdout)["workloads"] if each["effect"] != "warns"
+        workload["effect"]
+        for workload in json.loads(result.stdout)["workloads"]
+        if workload["effect"] != "warns"
     ]
 
 
 def test_workloads_that_select_a_removed_pool_break_and_others_have_fewer_nodes(whatif: Whatif) -> None:
     """Also those that were not denied: no node is left that they select."""
-    documents = [each.document for each in workloads(140)]
+    documents = [workload.document for workload in workloads(140)]
     result = whatif(documents, nodes(per_pool=2), "--remove-pool", "a100", "-o", "json")
-    made = [each for each in workloads(140) if "a100" in each.pools]
+    made = [workload for workload in workloads(140) if "a100" in workload.pools]
     assert {each.name for each in made if each.pools == ("a100",)} == _names(result, "breaks")
     assert {each.name for each in made if len(each.pools) > 1} == _names(result, "fewer nodes")
 
 
 def test_added_nodes_free_workloads_that_no_node_is_compatible_with(whatif: Whatif, tmp_path: Path) -> None:
     """A pool is known by its label; here that of workloads that select a pool which is not there yet."""
-    documents = [each.document for each in workloads(35)]
-    without = [each for each in nodes(per_pool=2) if not each["metadata"]["name"].startswith("l4")]
-    added = _write(tmp_path / "l4.json", [each for each in nodes(per_pool=2) if each not in without])
+    documents = [workload.document for workload in workloads(35)]
+    without = [node for node in nodes(per_pool=2) if not node["metadata"]["name"].startswith("l4")]
+    added = _write(tmp_path / "l4.json", [node for node in nodes(per_pool=2) if node not in without])
     result = whatif(documents, without, "--add-nodes", str(added), "-o", "json")
-    of_pool = [each for each in workloads(35) if each.pools == ("l4",)]
+    of_pool = [workload for workload in workloads(35) if workload.pools == ("l4",)]
     # It is unknown whether programs of CUDA 13 run with driver 550.
     expected = {each.name for each in of_pool if each.shape != "cuda 13"}
     assert (expected, 0) == (_names(result, "freed"), result.exit_code)
@@ -188,14 +196,14 @@ DOCS = ("docs/whatif/workloads.yaml", "docs/whatif/nodes.yaml")
 
 def _example(*arguments: str) -> Result:
     """Return the result for the example of the page."""
-    workloads_path, nodes_path = (str(ROOT / each) for each in DOCS)
+    workloads_path, nodes_path = (str(ROOT / doc) for doc in DOCS)
     return gpugate("whatif", "-f", workloads_path, "--nodes", nodes_path, *arguments)
 
 
 def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
     """An image without known libraries breaks on older drivers, one of nvidia/cuda may; unknown ones stay."""
     result = _example("--image-cuda", "13", "-o", "json")
-    found = {each["workload"]: each["effect"] for each in json.loads(result.stdout)["workloads"]}
+    found = {workload["workload"]: workload["effect"] for workload in json.loads(result.stdout)["workloads"]}
     assert {"Deployment/train": "breaks", "Deployment/embed": "unknown"} == found
 
 
@@ -335,9 +343,9 @@ def test_a_pool_that_may_come_frees_what_it_is_compatible_with(tmp_path: Path) -
 def test_the_matrix_is_that_after_changes_of_nodes() -> None:
     """Changes need nodes."""
     arguments = ["matrix", "--nodes", str(ROOT / DOCS[1]), "--driver", "gpu-v100=580", "-o", "json"]
-    found = json.loads(gpugate(*arguments).stdout)["classes"]
+    classes = json.loads(gpugate(*arguments).stdout)["classes"]
     assert {("V100", "580.95.05"), ("A100", "550.54.15")} == {
-        (each["product"], each["driver"]) for each in found
+        (node_class["product"], node_class["driver"]) for node_class in classes
     }
     assert 2 == gpugate("matrix", "--driver", "580").exit_code
 
@@ -347,7 +355,13 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
     fake = FakeApi()
     for node in nodes(per_pool=1):
         fake.put("/api/v1/nodes", node)
-    pod = pod_of(next(each for each in workloads(140) if each.shape == "plain" and each.pools == ("v100",)))
+    pod = pod_of(
+        next(
+            workload
+            for workload in workloads(140)
+            if workload.shape == "plain" and workload.pools == ("v100",)
+        )
+    )
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "train", "controller": True}
     metadata = {"name": "train-0", "namespace": "research", "ownerReferences": [owner]}
     spec = {**pod["spec"], "nodeName": "v100-0"}

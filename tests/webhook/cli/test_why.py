@@ -47,8 +47,8 @@ def _why(fake: FakeApi, tmp_path: Path, *words: str) -> Result:
 
 
 def _facts(result: Result) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(result.stdout)
-    return found
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
 
 
 @pytest.mark.parametrize("name", ["train-0", "pod/train-0"])
@@ -58,12 +58,12 @@ def test_state_events_and_logs_of_a_pod_are_read_from_the_cluster(name: str, tmp
     fake.put(PODS, _pod())
     fake.put(EVENTS, _event("a", 'no runtime for "nvidia" is configured'))
     result = _why(fake, tmp_path, name, "-o", "json")
-    logs = [each.query for each in fake.requests if each.path.endswith("/log")]
+    logs = [request.query for request in fake.requests if request.path.endswith("/log")]
 
     assert 1 == result.exit_code, result.output
-    assert ["no-nvidia-runtime", "gpu-memory"] == [each["name"] for each in _facts(result)["causes"]]
-    assert ["true", "false"] == [each["previous"] for each in logs]
-    assert {("200", "1048576")} == {(each["tailLines"], each["limitBytes"]) for each in logs}
+    assert ["no-nvidia-runtime", "gpu-memory"] == [cause["name"] for cause in _facts(result)["causes"]]
+    assert ["true", "false"] == [log["previous"] for log in logs]
+    assert {("200", "1048576")} == {(log["tailLines"], log["limitBytes"]) for log in logs}
 
 
 def test_of_a_workload_the_newest_pod_that_does_not_run_is_chosen(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_of_a_workload_the_newest_pod_that_does_not_run_is_chosen(tmp_path: Path
         ("ok", True, "2026-01-03"),
     ):
         fake.put(PODS, _pod(name, owner="llm", runs=runs, created=f"{created}T00:00:00Z"))
-    found = _facts(_why(fake, tmp_path, "deployment/llm", "-o", "json"))
+    facts = _facts(_why(fake, tmp_path, "deployment/llm", "-o", "json"))
     missing = _why(fake, tmp_path, "deployment/lm")
 
-    assert ("new", False) == (found["pod"], found["runs"])
+    assert ("new", False) == (facts["pod"], facts["runs"])
     assert (2, 'error: Error from server (NotFound): deployment "lm" not found') == (
         missing.exit_code,
         missing.stderr.splitlines()[-1].partition(" (or use")[0],

@@ -138,14 +138,14 @@ def test_forty_requests_at_the_same_time_are_no_warning(caplog: pytest.LogCaptur
         Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
         api = ClusterApi(Configuration(host=f"http://127.0.0.1:{server.server_port}"))
         threads = [Thread(target=api.document, args=("/apis",)) for _ in range(40)]
-        for each in threads:
-            each.start()
-        for each in threads:
-            each.join()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
         api.close()
         server.shutdown()
 
-    assert [] == [each.getMessage() for each in caplog.records]
+    assert [] == [record.getMessage() for record in caplog.records]
 
 
 def test_a_forbidden_request_is_reported_with_its_reason(tmp_path: Path) -> None:

@@ -111,9 +111,11 @@ def test_a_certificate_that_is_not_valid_is_reported_with_the_reason(
     authority = trustme.CA()
     end = None if valid else dt.datetime(2001, 1, 1, tzinfo=dt.UTC)
     with _listening(_tls(authority, name, end)) as port:
-        found = _error(tmp_path, f"https://127.0.0.1:{port}", authority.cert_pem.bytes() if known else None)
+        error_text = _error(
+            tmp_path, f"https://127.0.0.1:{port}", authority.cert_pem.bytes() if known else None
+        )
 
-    assert f"{SERVER}{CERTIFICATE}{why}" == found
+    assert f"{SERVER}{CERTIFICATE}{why}" == error_text
 
 
 @pytest.mark.parametrize(
@@ -148,10 +150,10 @@ def test_a_server_that_answers_too_late_is_reported(tmp_path: Path, monkeypatch:
         done.wait(10)
 
     with _listening(wait) as port:
-        found = _error(tmp_path, f"http://127.0.0.1:{port}")
+        error_text = _error(tmp_path, f"http://127.0.0.1:{port}")
         done.set()
 
-    assert f"{SERVER}read tcp 127.0.0.1:{port}: i/o timeout" == found
+    assert f"{SERVER}read tcp 127.0.0.1:{port}: i/o timeout" == error_text
 
 
 @pytest.mark.parametrize(

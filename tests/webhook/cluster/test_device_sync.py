@@ -49,7 +49,7 @@ class Followed:
 
     def listed(self, *slices: dict[str, Any]) -> None:
         """List slices, as the reflector does."""
-        self.sync.on_change(SLICE, Listed([self.read(each) for each in slices]))
+        self.sync.on_change(SLICE, Listed([self.read(slice_) for slice_ in slices]))
 
     def applied(self, found: dict[str, Any]) -> None:
         """Change a slice, and have the state made."""
@@ -59,8 +59,8 @@ class Followed:
     @property
     def nodes(self) -> dict[str, int]:
         """The number of devices of each node in the last state."""
-        found = self.states[-1].devices.by_node
-        return {name: sum(kinds.values()) for name, kinds in found.items()}
+        by_node = self.states[-1].devices.by_node
+        return {name: sum(kinds.values()) for name, kinds in by_node.items()}
 
 
 def synced() -> tuple[AdmissionHandler, InventorySync]:
@@ -220,7 +220,7 @@ def test_what_is_unreadable_is_logged_once_and_a_hundred_times_at_most(
         for _ in range(2):
             followed.listed(broken, no_pool, gpus_of("one"))
             followed.sync.on_change(DEVICE_CLASS, Listed([uneven]))
-        few = [each.getMessage() for each in caplog.records]
+        few = [record.getMessage() for record in caplog.records]
         for number in range(200):
             followed.applied(no_pool | {"metadata": {"name": f"no-pool-{number}"}})
 
@@ -294,5 +294,5 @@ def test_of_a_slice_only_what_was_read_is_kept() -> None:
     assert {"metadata", "read"} == {key for each in kept for key in each}
     assert {"name", "resourceVersion"} == {key for each in kept for key in each["metadata"]}
     slices: list[ResourceSlice] = [each["read"] for each in kept]
-    assert 48 == sum(len(each.devices) for each in slices)
-    assert 1 == len({id(kind) for each in slices for _, kind in each.devices})
+    assert 48 == sum(len(slice_.devices) for slice_ in slices)
+    assert 1 == len({id(kind) for slice_ in slices for _, kind in slice_.devices})

@@ -81,8 +81,8 @@ POOL: Final = {
 
 def declared(handler: AdmissionHandler) -> tuple[set[str], set[str]]:
     """Return the names of the pools in the inventory, and the signs of others."""
-    found = handler.snapshot.inventory.node_pools
-    return {each.name for each in found.pools}, set(found.signs)
+    node_pools = handler.snapshot.inventory.node_pools
+    return {pool.name for pool in node_pools.pools}, set(node_pools.signs)
 
 
 def test_pools_are_added_changed_and_deleted_and_stay_when_nodes_change() -> None:
@@ -172,7 +172,9 @@ MANAGED: Final = gfd("12.2") | {"nvidia.com/gpu.deploy.container-toolkit": "true
 def modes(handler: AdmissionHandler) -> set[str]:
     """Return the modes of the container runtimes in the inventory."""
     inventory = handler.snapshot.inventory
-    return {each.capabilities.runtime.mode.value for each in inventory.classes(inventory.everything)}
+    return {
+        node_class.capabilities.runtime.mode.value for node_class in inventory.classes(inventory.everything)
+    }
 
 
 def test_container_runtimes_follow_the_settings_of_gpu_operator() -> None:
@@ -288,10 +290,10 @@ def test_a_former_driver_that_does_not_fit_is_not_excluded_where_another_node_do
     sync.on_nodes(Listed([node("t4", gfd("11.4", T4)), node("a100", gfd("12.2", A100))]))
     sync.on_nodes(Applied(node("a100")))
     document = gpu_pod("team/app:cuda13.0", limits={GPU: "1"})
-    found = judged(shipped(), handler.snapshot.inventory, document)
+    verdict = judged(shipped(), handler.snapshot.inventory, document)
     now = [node("t4", gfd("11.4", T4)), node("a100")]
 
-    assert ([], ["a100"]) == ([*found.violations], targets(now, document, found))
+    assert ([], ["a100"]) == ([*verdict.violations], targets(now, document, verdict))
 
 
 def test_former_labels_of_the_gpu_itself_deny() -> None:
@@ -306,9 +308,9 @@ def test_former_labels_of_the_gpu_itself_deny() -> None:
 
 def as_uid(uid: str, labels: dict[str, str]) -> dict[str, Any]:
     """Return the node `one` with a uid."""
-    found = node("one", labels)
-    found["metadata"]["uid"] = uid
-    return found
+    node_object = node("one", labels)
+    node_object["metadata"]["uid"] = uid
+    return node_object
 
 
 @pytest.mark.parametrize("change", [Applied, lambda found: Listed([found])], ids=["watch", "list"])

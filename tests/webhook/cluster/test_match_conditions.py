@@ -91,7 +91,7 @@ def asked(
     It omits an empty subResource.
     """
     others = shipped_webhooks()["validate.gpugate.dev"]["matchConditions"] if with_others else []
-    texts = [text, *(each["expression"] for each in others)]
+    texts = [text, *(other["expression"] for other in others)]
     values = {
         "object": document,
         "oldObject": before,
@@ -101,7 +101,7 @@ def asked(
         }
         | ({"subResource": subresource} if subresource else {}),
     }
-    return all(compiled(each).execute(values) for each in texts)
+    return all(compiled(text).execute(values) for text in texts)
 
 
 def placed(steps: Steps, template: Any, member: str | int) -> Any:
@@ -154,10 +154,10 @@ def test_no_rule_affects_an_object_that_is_not_selected(
         return
     for mutating in (True, False):
         asking = AdmissionRequest(operation, group, name, "team", document, before, mutating=mutating)
-        found = decide(Snapshot(policy(*texts), NO_NODES), asking)
+        decision = decide(Snapshot(policy(*texts), NO_NODES), asking)
 
-        violations = [each for each in found.violations if each.rule != API_SERVER_RULE]
-        assert ((), [], ()) == (found.patch, violations, warning_texts(found))
+        violations = [violation for violation in decision.violations if violation.rule != API_SERVER_RULE]
+        assert ((), [], ()) == (decision.patch, violations, warning_texts(decision))
 
 
 @given(rule_sets(), st.sampled_from(KINDS), templates())
@@ -268,8 +268,8 @@ OLD_NODE = inventory(nodes(1, "old", gfd("12.2")))
 def bound_pods(draw: st.DrawFn, limits: list[dict[str, str]]) -> Any:
     """Draw a pod on the old node; limits: of its containers, the last one is an init container."""
     drawn = [
-        container(each, each, name=f"c{at}", image=draw(st.sampled_from(IMAGES)))
-        for at, each in enumerate(limits)
+        container(limit, limit, name=f"c{at}", image=draw(st.sampled_from(IMAGES)))
+        for at, limit in enumerate(limits)
     ]
     metadata = {"labels": draw(st.sampled_from([{}, {"a": "b"}]))}
     return pod(*drawn[:-1], initContainers=drawn[-1:], nodeName="old-0", metadata=metadata)
@@ -416,10 +416,10 @@ def test_too_many_names_become_their_vendors_and_too_many_vendors_all(
             for at in range(0, names, 50)
         )
     ).rules
-    found = resources_of(rules)
+    resources = resources_of(rules)
 
-    assert (wider or set(keys)) == found
-    assert len(expression(found, PODS)) < MAX_NAMES_LENGTH + MAX_PATTERN_LENGTH
+    assert (wider or set(keys)) == resources
+    assert len(expression(resources, PODS)) < MAX_NAMES_LENGTH + MAX_PATTERN_LENGTH
 
 
 TRAINS = Workloads({("example.com", "Train"): (("spec", "pod"),)})

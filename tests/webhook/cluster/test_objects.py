@@ -98,10 +98,10 @@ def test_a_pod_uses_its_service_account(
         monkeypatch.setenv("KUBERNETES_SERVICE_HOST", host)
         monkeypatch.setenv("KUBERNETES_SERVICE_PORT", port)
         api = connect(None, None)
-        found = api.get(CONFIGURATIONS[0])
+        stored = api.get(CONFIGURATIONS[0])
         api.close()
 
-    assert memory.objects[CONFIGURATIONS[0]] == found
+    assert memory.objects[CONFIGURATIONS[0]] == stored
     assert ("gates", None) == (own_namespace(tmp_path), own_namespace(tmp_path / "none"))
 
 

@@ -34,7 +34,7 @@ def thing(name: str, **labels: str) -> dict[str, Any]:
 def names(change: Change) -> tuple[str, list[str]]:
     """Return the type of a change and the names of its objects."""
     objects = change.objects if isinstance(change, Listed) else [change.object]
-    return type(change).__name__, [found["metadata"]["name"] for found in objects]
+    return type(change).__name__, [document["metadata"]["name"] for document in objects]
 
 
 class Followed:
@@ -99,10 +99,10 @@ def test_a_long_list_is_read_page_by_page() -> None:
         fake.put(NODES, thing(f"node-{number}"))
     with running(fake) as api:
         followed = Followed(api, ALL, 60)
-        found = followed.next()
+        event = followed.next()
         followed.close()
 
-    assert ("Listed", [f"node-{number}" for number in range(5)]) == found
+    assert ("Listed", [f"node-{number}" for number in range(5)]) == event
     assert [None, "2", "4"] == [request.query.get("continue") for request in fake.requests]
     assert {"500"} == {request.query["limit"] for request in fake.requests}
 
@@ -284,12 +284,12 @@ def test_a_watch_recovers_from_a_long_outage() -> None:
             back[0].__enter__()
 
     changes = Reflector(api, ALL, pause=pause, chance=lambda: 0.0).changes()
-    found = names(next(changes))
+    node_names = names(next(changes))
     changes.close()
     back[0].__exit__(None, None, None)
     api.close()
 
-    assert ("Listed", ["first"]) == found
+    assert ("Listed", ["first"]) == node_names
     assert ([0.5, 1, 2, 4, 8, 15], LONGEST_PAUSE_S / 2) == (pauses[:6], max(pauses))
 
 
@@ -568,7 +568,7 @@ def test_an_absent_resource_is_not_listed_while_its_group_is_not_served() -> Non
         told = [_tries(api, path) for path in paths]
 
     assert [[404] * 3] * 2 == told
-    assert [paths[0], "/apis", paths[1]] == [each.path for each in fake.requests]
+    assert [paths[0], "/apis", paths[1]] == [request.path for request in fake.requests]
 
 
 @pytest.mark.parametrize("served", [_served("example.com"), None])
@@ -614,7 +614,7 @@ def test_a_resource_that_goes_away_is_logged_once_until_it_is_back(caplog: pytes
         changes.close()
 
     assert [Listed([])] * 3 == lists
-    assert 2 == sum("watch of things absent, 404" in each.message for each in caplog.records)
+    assert 2 == sum("watch of things absent, 404" in record.message for record in caplog.records)
 
 
 def test_an_api_server_that_cannot_be_reached_is_logged_in_one_plain_line(
@@ -625,7 +625,7 @@ def test_an_api_server_that_cannot_be_reached_is_logged_in_one_plain_line(
     reflector = Reflector(api, ALL, pause=lambda _: reflector.stop())
     changes = list(reflector.changes())
     api.close()
-    (message,) = (each.message for each in caplog.records)
+    (message,) = (record.message for record in caplog.records)
 
     assert [] == changes
     refused = "watch of things away, dial tcp 127.0.0.1:1: connect: connection refused; retrying in "
@@ -660,4 +660,4 @@ def test_objects_are_selected_by_their_fields() -> None:
         next(changes)
         changes.close()
 
-    assert ["metadata.name=first"] * 2 == [each.query["fieldSelector"] for each in fake.requests]
+    assert ["metadata.name=first"] * 2 == [request.query["fieldSelector"] for request in fake.requests]

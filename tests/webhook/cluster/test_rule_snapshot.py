@@ -81,11 +81,11 @@ def test_invalid_content_is_logged_and_treated_as_empty(
     memory = stored(binaryData={"rules.json.gz": packed})
     snapshot = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
-        found = snapshot.load()
+        loaded = snapshot.load()
         (record,) = caplog.records
     snapshot.save({"a": "{}"})
 
-    assert ({}, "are invalid" in record.getMessage()) == (found, True)
+    assert ({}, "are invalid" in record.getMessage()) == (loaded, True)
     assert {"a": "{}"} == RuleSnapshot(memory, "gpugate").load()
 
 
@@ -94,12 +94,12 @@ def test_a_missing_config_map_is_logged_and_retried(caplog: pytest.LogCaptureFix
     memory = Memory()
     snapshot = RuleSnapshot(memory, "gpugate")
     with caplog.at_level(logging.WARNING):
-        found = snapshot.load()
+        loaded = snapshot.load()
         snapshot.save({"a": "{}"})
     memory.put(PATH, {"metadata": {}})
     snapshot.save({"a": "{}"})
 
-    assert {} == found
+    assert {} == loaded
     assert ["cannot read ", "would lose"] == [
         word for word in ("cannot read ", "would lose") if word in caplog.text
     ]

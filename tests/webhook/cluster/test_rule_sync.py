@@ -84,28 +84,28 @@ BROKEN = version("a", limits="optinal")
 
 def test_the_last_good_version_stays_if_the_next_has_an_error() -> None:
     """The rule is stale, and the error is reported."""
-    found = resolved(resolved(NOTHING, GOOD), BROKEN)
+    policy = resolved(resolved(NOTHING, GOOD), BROKEN)
 
-    assert {"cf-crl-a": "vendor.com/device required"} == keys(found)
-    assert {"cf-crl-a"} == found.stale
+    assert {"cf-crl-a": "vendor.com/device required"} == keys(policy)
+    assert {"cf-crl-a"} == policy.stale
     assert [
         "expected one of disabled, required, optional, got 'optinal' – did you mean 'optional'?"
-    ] == messages(found)["cf-crl-a"]
+    ] == messages(policy)["cf-crl-a"]
 
 
 def test_a_rule_with_an_error_does_not_affect_others() -> None:
     """It does not come into force."""
-    found = resolved(NOTHING, BROKEN, version("b", "vendor.com/other"))
+    policy = resolved(NOTHING, BROKEN, version("b", "vendor.com/other"))
 
-    assert ({"cf-crl-b": "vendor.com/other optional"}, frozenset()) == (keys(found), found.stale)
+    assert ({"cf-crl-b": "vendor.com/other optional"}, frozenset()) == (keys(policy), policy.stale)
 
 
 def test_a_correction_comes_into_force() -> None:
     """And nothing is stale afterwards."""
-    found = resolved(resolved(resolved(NOTHING, GOOD), BROKEN), version("a", limits="disabled"))
+    policy = resolved(resolved(resolved(NOTHING, GOOD), BROKEN), version("a", limits="disabled"))
 
-    assert {"cf-crl-a": "vendor.com/device disabled"} == keys(found)
-    assert ({}, frozenset()) == (messages(found), found.stale)
+    assert {"cf-crl-a": "vendor.com/device disabled"} == keys(policy)
+    assert ({}, frozenset()) == (messages(policy), policy.stale)
 
 
 def test_a_deleted_rule_is_removed_even_if_it_was_stale() -> None:
@@ -115,19 +115,19 @@ def test_a_deleted_rule_is_removed_even_if_it_was_stale() -> None:
 
 def test_two_that_claim_one_resource_from_the_start_are_both_left_out() -> None:
     """It is unknown which one is intended; the error of each names the other."""
-    found = resolved(NOTHING, version("a"), version("b"))
+    policy = resolved(NOTHING, version("a"), version("b"))
 
-    assert ({}, frozenset()) == (keys(found), found.stale)
-    assert ["cf-crl-a", "cf-crl-b"] == list(messages(found))
-    assert "is also used by cf-crl-b (rule);" in messages(found)["cf-crl-a"][0]
+    assert ({}, frozenset()) == (keys(policy), policy.stale)
+    assert ["cf-crl-a", "cf-crl-b"] == list(messages(policy))
+    assert "is also used by cf-crl-b (rule);" in messages(policy)["cf-crl-a"][0]
 
 
 def test_a_second_claim_changes_nothing_that_was_in_force() -> None:
     """Both have the error; the first is not stale, because its newest version is in force."""
-    found = resolved(resolved(NOTHING, version("a")), version("a"), version("b", limits="required"))
+    policy = resolved(resolved(NOTHING, version("a")), version("a"), version("b", limits="required"))
 
-    assert ({"cf-crl-a": "vendor.com/device optional"}, frozenset()) == (keys(found), found.stale)
-    assert ["cf-crl-a", "cf-crl-b"] == list(messages(found))
+    assert ({"cf-crl-a": "vendor.com/device optional"}, frozenset()) == (keys(policy), policy.stale)
+    assert ["cf-crl-a", "cf-crl-b"] == list(messages(policy))
 
 
 def test_an_edit_of_conflicting_rules_waits_for_the_end_of_the_conflict() -> None:
@@ -147,29 +147,29 @@ def test_an_edit_of_conflicting_rules_waits_for_the_end_of_the_conflict() -> Non
 def test_a_new_rule_cannot_claim_the_resource_of_a_stale_rule() -> None:
     """A stale rule offline claims its resource."""
     before = resolved(NOTHING, version("a", "v/1"), version("b", "v/2"))
-    found = resolved(before, version("a", "v/2"), version("b", "v/2"), version("c", "v/1"))
+    policy = resolved(before, version("a", "v/2"), version("b", "v/2"), version("c", "v/1"))
 
-    assert {"cf-crl-a": "v/1 optional", "cf-crl-b": "v/2 optional"} == keys(found)
+    assert {"cf-crl-a": "v/1 optional", "cf-crl-b": "v/2 optional"} == keys(policy)
     assert (["cf-crl-a", "cf-crl-b", "cf-crl-c"], frozenset({"cf-crl-a"})) == (
-        list(messages(found)),
-        found.stale,
+        list(messages(policy)),
+        policy.stale,
     )
 
 
 def test_two_rules_can_swap_their_resources_at_once() -> None:
     """As one `kubectl apply` of both does."""
     before = resolved(NOTHING, version("a", "v/1"), version("b", "v/2"))
-    found = resolved(before, version("a", "v/2"), version("b", "v/1"))
+    policy = resolved(before, version("a", "v/2"), version("b", "v/1"))
 
-    assert ({"cf-crl-a": "v/2 optional", "cf-crl-b": "v/1 optional"}, {}) == (keys(found), messages(found))
+    assert ({"cf-crl-a": "v/2 optional", "cf-crl-b": "v/1 optional"}, {}) == (keys(policy), messages(policy))
 
 
 def test_a_disabled_rule_claims_nothing() -> None:
     """Another rule may claim its resource."""
     off = resource_rule(name="cf-crl-a", enabled=False)
-    found = resolved(resolved(NOTHING, version("a")), off, version("b"))
+    policy = resolved(resolved(NOTHING, version("a")), off, version("b"))
 
-    assert (["cf-crl-a", "cf-crl-b"], {}) == (list(keys(found)), messages(found))
+    assert (["cf-crl-a", "cf-crl-b"], {}) == (list(keys(policy)), messages(policy))
 
 
 ROUNDS = st.lists(
@@ -303,8 +303,8 @@ def test_that_no_rule_is_in_force_is_logged_once_until_there_are_rules_again(
     ]:
         caplog.clear()
         offline.list_rules(*texts)
-        warnings = [each.getMessage() for each in caplog.records if each.levelno == logging.WARNING]
-        logged.append([each for each in warnings if "cannot write an Event" not in each])
+        warnings = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
+        logged.append([warning for warning in warnings if "cannot write an Event" not in warning])
     line = "no rule is in force: all pods are admitted unchecked; apply the rules in namespace 'kube-public'"
 
     assert [[line], [], [], [], [line], [], [], [line]] == logged

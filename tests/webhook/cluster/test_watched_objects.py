@@ -132,11 +132,11 @@ def test_only_the_named_object_is_listed_and_watched() -> None:
         fake.put(SECRETS, {"metadata": {"name": "gpugate-certs"}, "data": {"a": "Mg=="}})
         wait_for(lambda: data() == {"a": "Mg=="})
         objects.stop()
-    queries = [each.query for each in fake.requests]
+    queries = [request.query for request in fake.requests]
 
     assert {"a": "MQ=="} == before
-    assert ["metadata.name=gpugate-certs"] * 2 == [each["fieldSelector"] for each in queries]
-    assert [False, True] == ["watch" in each for each in queries]
+    assert ["metadata.name=gpugate-certs"] * 2 == [query["fieldSelector"] for query in queries]
+    assert [False, True] == ["watch" in query for query in queries]
 
 
 def _reader(objects: WatchedObjects) -> Callable[[], Any]:

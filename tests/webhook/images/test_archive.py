@@ -47,9 +47,9 @@ def test_a_layout_is_read_as_folder_and_as_archive(tmp_path: Path) -> None:
         write_tar({f"./{name}": body for name, body in LAYOUT.items()}, tmp_path / "dots.tar"),
     ]
     for path in paths:
-        (found,) = inspect_file(path)
-        (platform,) = found.platforms
-        assert (REFERENCE, TOP.digest) == (found.reference, found.digest)
+        (image,) = inspect_file(path)
+        (platform,) = image.platforms
+        assert (REFERENCE, TOP.digest) == (image.reference, image.digest)
         assert ("linux/amd64", TOP.digest, CUDA_ENV) == (platform.platform, platform.digest, platform.env)
 
 
@@ -57,33 +57,36 @@ def test_an_archive_of_docker_or_podman_is_read(tmp_path: Path) -> None:
     """It has no digest; an image without a name has that of the file."""
     for names, reference in ((["app:1", "app:2"], REFERENCE), ([], f"{tmp_path}/saved.tar")):
         path = write_tar(docker_archive(OF, *names), tmp_path / "saved.tar")
-        (found,) = inspect_file(path)
-        assert (reference, "", CUDA_ENV) == (found.reference, found.digest, found.platforms[0].env)
+        (image,) = inspect_file(path)
+        assert (reference, "", CUDA_ENV) == (image.reference, image.digest, image.platforms[0].env)
 
 
 def test_a_layout_in_an_archive_of_docker_takes_precedence(tmp_path: Path) -> None:
     """Newer versions write both; the layout has the digest."""
     path = write_tar(docker_archive(OF, "app:1") | LAYOUT, tmp_path / "both.tar")
 
-    assert [TOP.digest] == [found.digest for found in inspect_file(path)]
+    assert [TOP.digest] == [image.digest for image in inspect_file(path)]
 
 
 def test_platforms_that_are_not_in_the_file_are_left_out(tmp_path: Path) -> None:
     """`docker save` writes the index of all platforms, and only the one that was pulled."""
     top = index({"linux/arm64": manifest(config({}, "arm64")), "linux/amd64": TOP})
     path = write_tar(layout([(top, {})], [TOP, OF]), tmp_path / "one.tar")
-    (found,) = inspect_file(path)
+    (image,) = inspect_file(path)
 
-    assert (top.digest, ["linux/amd64"]) == (found.digest, [each.platform for each in found.platforms])
-    assert ("linux/arm64",) == found.unread
+    assert (top.digest, ["linux/amd64"]) == (
+        image.digest,
+        [platform.platform for platform in image.platforms],
+    )
+    assert ("linux/arm64",) == image.unread
 
 
 @pytest.mark.parametrize("files", [LAYOUT, docker_archive(OF, "app:1")])
 def test_without_an_index_other_platforms_are_unknown(files: dict[str, bytes], tmp_path: Path) -> None:
     """`skopeo copy` takes one platform of an image that may have several."""
-    (found,) = inspect_file(write_tar(files, tmp_path / "one.tar"))
+    (image,) = inspect_file(write_tar(files, tmp_path / "one.tar"))
 
-    assert found.unread is None
+    assert image.unread is None
 
 
 def test_a_tag_alone_is_not_a_reference(tmp_path: Path) -> None:
@@ -91,7 +94,7 @@ def test_a_tag_alone_is_not_a_reference(tmp_path: Path) -> None:
     files = layout([(TOP, {"org.opencontainers.image.ref.name": "latest"})], [OF])
     path = write_folder(files, tmp_path / "layout")
 
-    assert [str(path)] == [found.reference for found in inspect_file(path)]
+    assert [str(path)] == [image.reference for image in inspect_file(path)]
 
 
 def test_several_images_of_a_file_are_read(tmp_path: Path) -> None:
@@ -100,7 +103,7 @@ def test_several_images_of_a_file_are_read(tmp_path: Path) -> None:
     top = [(TOP, {"io.containerd.image.name": name}) for name in names]
     path = write_tar(layout(top, [OF]), tmp_path / "several.tar")
 
-    assert names == [found.reference for found in inspect_file(path)]
+    assert names == [image.reference for image in inspect_file(path)]
 
 
 @pytest.mark.parametrize(
@@ -260,4 +263,4 @@ def test_an_archive_is_read_in_one_pass(tmp_path: Path) -> None:
     body = io.BytesIO(path.read_bytes())
 
     assert body.getbuffer().nbytes
-    assert [REFERENCE] == [found.reference for found in inspect_file(path)]
+    assert [REFERENCE] == [image.reference for image in inspect_file(path)]

@@ -169,16 +169,16 @@ def test_at_most_three_redirects_are_followed(registry: FakeRegistry) -> None:
 
 def test_credentials_are_not_sent_to_another_host(registry: FakeRegistry) -> None:
     """Neither after a redirect, nor if that host asks for them, nor when it leads back."""
-    found = registry.replies.copy()
+    copied = registry.replies.copy()
 
     def guarded(asked: Asked) -> Reply:
         if not asked.authorization:
             return Reply(401, {"WWW-Authenticate": "Basic realm=registry"})
-        reply = found[APP]
+        reply = copied[APP]
         return reply if asked.path == APP else Reply(307, {"Location": registry.url("/cdn", OTHER)})  # type: ignore[return-value]
 
     registry.replies |= {APP: guarded, BLOB: guarded}
-    registry.replies["/cdn"] = found[BLOB]
+    registry.replies["/cdn"] = copied[BLOB]
     read(registry.reference("team/app:1"), SETTINGS, Robot())
     registry.replies["/cdn"] = Reply(401, {"WWW-Authenticate": "Basic realm=cdn"})
     error = refusal(registry.reference("team/app:1"), SETTINGS, Robot())
@@ -233,7 +233,7 @@ def changing(*answers: str) -> Callable[[str, int], Any]:
     async def lookup(host: str, port: int) -> list[tuple[Any, ...]]:
         del host
         address = left.pop(0) if len(left) > 1 else left[0]
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (each, port)) for each in address.split()]
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (part, port)) for part in address.split()]
 
     return lookup
 
@@ -319,11 +319,13 @@ def test_of_an_index_with_thousands_of_platforms_eight_are_read(registry: FakeRe
     top = manifest(of)
     names = [*(f"linux/a{number}" for number in range(4000)), "linux/arm64", "linux/amd64"]
     registry.put("team/many", "1", index(dict.fromkeys(names, top)), top, of)
-    found = read(registry.reference("team/many:1"))
+    parsed = read(registry.reference("team/many:1"))
 
-    assert ["linux/amd64", "linux/arm64", "linux/a0"] == [each.platform for each in found.platforms][:3]
-    assert (8, 3994) == (len(found.platforms), found.omitted)
-    assert 32 == len(found.unread or ())
+    assert ["linux/amd64", "linux/arm64", "linux/a0"] == [platform.platform for platform in parsed.platforms][
+        :3
+    ]
+    assert (8, 3994) == (len(parsed.platforms), parsed.omitted)
+    assert 32 == len(parsed.unread or ())
     registry.put("team/more", "1", index(dict.fromkeys((f"linux/a{n}" for n in range(10_000)), top)))
     assert Reason.TOO_LARGE == refusal(registry.reference("team/more:1")).reason
 

@@ -49,8 +49,8 @@ def asked(folder: Path) -> list[str]:
 
 def test_a_plugin_is_asked_for_an_image_that_it_is_configured_for(tmp_path: Path) -> None:
     """With its arguments and environment; by standard input and output."""
-    found = plugins(tmp_path, args=["--x"], env=[{"name": "REGION", "value": "eu"}])
-    credentials = found.find(IMAGE)
+    provider_plugins = plugins(tmp_path, args=["--x"], env=[{"name": "REGION", "value": "eu"}])
+    credentials = provider_plugins.find(IMAGE)
     request = {"kind": "CredentialProviderRequest", "apiVersion": V1, "image": IMAGE.canonical}
 
     assert credentials == Credentials("AWS", "secret")
@@ -59,10 +59,10 @@ def test_a_plugin_is_asked_for_an_image_that_it_is_configured_for(tmp_path: Path
 
 def test_a_plugin_is_not_asked_for_other_images(tmp_path: Path) -> None:
     """And credentials for other registries are not used."""
-    found = plugins(tmp_path, {"auth": {"other.example.com": AUTH["*.dkr.ecr.*.amazonaws.com"]}})
+    provider_plugins = plugins(tmp_path, {"auth": {"other.example.com": AUTH["*.dkr.ecr.*.amazonaws.com"]}})
 
-    assert (None, []) == (found.find(parsed("nvcr.io/nvidia/cuda:1")), asked(tmp_path))
-    assert found.find(IMAGE) is None
+    assert (None, []) == (provider_plugins.find(parsed("nvcr.io/nvidia/cuda:1")), asked(tmp_path))
+    assert provider_plugins.find(IMAGE) is None
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_answers_are_kept_as_long_as_the_plugin_says(
     tmp_path: Path, answer: dict[str, str], default: str, times: int
 ) -> None:
     """For the image, the registry or all images."""
-    found = plugins(tmp_path, answer, defaultCacheDuration=default)
+    provider_plugins = plugins(tmp_path, answer, defaultCacheDuration=default)
     for tag in (1, 2):
-        found.find(parsed(f"1.dkr.ecr.eu-west-1.amazonaws.com/team/app:{tag}"))
+        provider_plugins.find(parsed(f"1.dkr.ecr.eu-west-1.amazonaws.com/team/app:{tag}"))
 
     assert times == len(asked(tmp_path))
 

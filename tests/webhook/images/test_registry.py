@@ -61,17 +61,17 @@ DENIED = "registry.test: access denied: log in with `docker login`, or check tha
 
 def token_registry(registry: FakeRegistry, realm: str, token: str = TOKEN) -> None:
     """Make the image require a Bearer token of a realm."""
-    found = registry.replies.copy()
+    copied = registry.replies.copy()
 
     def guarded(asked: Asked) -> Reply:
         if asked.authorization == f"Bearer {token}":
-            reply = found[asked.path]
+            reply = copied[asked.path]
             assert isinstance(reply, Reply)
             return reply
         challenge = f'Bearer realm="{realm}",service="registry",scope="repository:team/app:pull"'
         return Reply(401, {"WWW-Authenticate": challenge})
 
-    registry.replies |= dict.fromkeys(found, guarded)
+    registry.replies |= dict.fromkeys(copied, guarded)
     registry.replies["/token"] = Reply(body=json.dumps({"token": token, "expires_in": 300}).encode())
 
 
@@ -104,7 +104,7 @@ def test_an_index_is_read_for_each_platform(registry: FakeRegistry, media_type: 
     assert [
         ("linux/amd64", manifests["linux/amd64"].digest),
         ("linux/arm64", manifests["linux/arm64"].digest),
-    ] == [(each.platform, each.digest) for each in found.platforms]
+    ] == [(platform.platform, platform.digest) for platform in found.platforms]
 
 
 def test_one_platform_can_be_chosen(registry: FakeRegistry) -> None:
@@ -114,7 +114,9 @@ def test_one_platform_can_be_chosen(registry: FakeRegistry) -> None:
     registry.put("team/arm", "1", top, manifest(of), of)
     reference = registry.reference("team/arm:1")
 
-    assert ["linux/arm64"] == [each.platform for each in read(reference, platforms=["linux/arm64"]).platforms]
+    assert ["linux/arm64"] == [
+        platform.platform for platform in read(reference, platforms=["linux/arm64"]).platforms
+    ]
     for name, available in ((reference, "linux/arm64"), (registry.reference("team/app:1"), "linux/amd64")):
         error = refusal(name, platforms=["linux/s390x"])
         assert (Reason.NOT_FOUND, f"no such platform; available: {available}") == (error.reason, str(error))
@@ -192,15 +194,15 @@ def test_an_identity_token_is_exchanged_by_post(registry: FakeRegistry) -> None:
 
 def test_a_registry_with_basic_authentication_gets_the_password(registry: FakeRegistry) -> None:
     """And no anonymous request afterwards."""
-    found = registry.replies.copy()
+    copied = registry.replies.copy()
 
     def guarded(asked: Asked) -> Reply:
-        reply = found[asked.path]
+        reply = copied[asked.path]
         assert isinstance(reply, Reply)
         wrong = Reply(401, {"WWW-Authenticate": 'Basic realm="registry"'})
         return reply if asked.authorization == BASIC else wrong
 
-    registry.replies |= dict.fromkeys(found, guarded)
+    registry.replies |= dict.fromkeys(copied, guarded)
     read(registry.reference("team/app:1"), SETTINGS, Known(USER))
 
     assert ["", BASIC, BASIC] == [asked.authorization for asked in registry.asked]

@@ -227,7 +227,7 @@ def test_what_is_not_tls_ends_the_connection_and_is_not_logged(
 
     assert [data for data in inputs if not ended(server.port, data)] == []
     assert is_answered(server.port)
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def first_message() -> bytes:
@@ -263,7 +263,7 @@ def test_a_record_that_was_changed_or_cut_ends_the_connection(
             assert b"HTTP/1.1" not in tls.read()
 
     assert is_answered(server.port)
-    assert not [each for each in caplog.records if each.levelno >= logging.WARNING]
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]
 
 
 def is_finished(tls: ssl.SSLObject) -> bool:

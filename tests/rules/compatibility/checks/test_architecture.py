@@ -50,7 +50,7 @@ def check(
 
 def cluster(*labels: dict[str, str]) -> list[Node]:
     """Return nodes `node-0`, `node-1`, … with these labels."""
-    return [node(f"node-{at}", each) for at, each in enumerate(labels)]
+    return [node(f"node-{at}", label) for at, label in enumerate(labels)]
 
 
 def affinity(document: Any) -> Any:
@@ -61,12 +61,12 @@ def affinity(document: Any) -> Any:
 
 def test_an_amd64_image_is_incompatible_with_an_arm64_node_and_the_result_names_both() -> None:
     """With the row of the catalogue and the setting that decides so."""
-    (found,) = check(for_platforms("linux/amd64"), NodeCapabilities(architecture="arm64"))
+    (result,) = check(for_platforms("linux/amd64"), NodeCapabilities(architecture="arm64"))
 
-    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
-    assert "the image is for linux/amd64, the node for linux/arm64" == found.reason.en
-    assert "use an image for linux/arm64, or nodes with amd64" == found.remedy.en
-    assert "row team-images of the image catalogue names the platforms of the image" == found.origin.en
+    assert (Level.INCOMPATIBLE, "") == (result.level, result.setting)
+    assert "the image is for linux/amd64, the node for linux/arm64" == result.reason.en
+    assert "use an image for linux/arm64, or nodes with amd64" == result.remedy.en
+    assert "row team-images of the image catalogue names the platforms of the image" == result.origin.en
 
 
 @pytest.mark.parametrize(
@@ -100,24 +100,24 @@ def test_what_is_unknown_says_nothing_and_old_programs_run_on_newer_nodes(
 )
 def test_a_built_in_row_is_certain_for_the_registry_that_it_is_about(image: str, level: Level | None) -> None:
     """A copy in another registry may be built for other platforms; most rows name none."""
-    found = check(requirements(image), NodeCapabilities(architecture="arm64"))
+    results = check(requirements(image), NodeCapabilities(architecture="arm64"))
 
-    assert level == (found[0].level if found else None)
+    assert level == (results[0].level if results else None)
 
 
 def test_an_architecture_that_only_the_product_shows_is_a_warning_at_most() -> None:
     """Grace: every kubelet labels its node, so such a node is from an incomplete file."""
-    (found,) = check(for_platforms("linux/amd64"), NodeCapabilities(product="NVIDIA-GH200-480GB"))
+    (result,) = check(for_platforms("linux/amd64"), NodeCapabilities(product="NVIDIA-GH200-480GB"))
 
-    assert Level.UNSTABLE is found.level
+    assert Level.UNSTABLE is result.level
 
 
 @pytest.mark.parametrize(("level", "expected"), [(Level.UNSTABLE, [1]), (Level.COMPATIBLE, [])])
 def test_the_rule_sets_the_level(level: Level, expected: list[int]) -> None:
     """`warn` and `off`."""
-    found = check(for_platforms("linux/amd64"), NodeCapabilities(architecture="arm64"), level)
+    results = check(for_platforms("linux/amd64"), NodeCapabilities(architecture="arm64"), level)
 
-    assert expected == [each.level for each in found]
+    assert expected == [result.level for result in results]
 
 
 def test_a_declared_cuda_version_that_differs_makes_the_platforms_unknown() -> None:
@@ -197,19 +197,19 @@ def test_with_another_effect_the_pod_is_allowed_without_affinity(effect: str) ->
     decision = judged(rules, inventory(cluster(gfd("12.8", GRACE, **ARM64))), POD)
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert (effect == "warn") is any("linux/arm64" in each for each in warning_texts(decision))
+    assert (effect == "warn") is any("linux/arm64" in text for text in warning_texts(decision))
 
 
 def test_rows_of_one_image_together_name_its_platforms() -> None:
     """As `gpugate image inspect` writes them for platforms with different facts."""
     catalog = ImageCatalog(
-        ImageRow("images", None, (ImageCase(platforms=(each,)),), exact=IMAGE)
-        for each in ("linux/amd64", "linux/arm64")
+        ImageRow("images", None, (ImageCase(platforms=(name,)),), exact=IMAGE)
+        for name in ("linux/amd64", "linux/arm64")
     )
-    found = requirements(IMAGE, catalog=catalog).platforms
+    platforms = requirements(IMAGE, catalog=catalog).platforms
 
-    assert found is not None
-    assert {"amd64", "arm64"} == found.architectures
+    assert platforms is not None
+    assert {"amd64", "arm64"} == platforms.architectures
 
 
 @pytest.mark.parametrize(
@@ -223,19 +223,19 @@ def test_rows_of_one_image_together_name_its_platforms() -> None:
 )
 def test_images_that_are_published_for_amd64_only_are_known(image: str) -> None:
     """On a GB200, their pull fails."""
-    found = requirements(image).platforms
+    platforms = requirements(image).platforms
 
-    assert found is not None
-    assert (frozenset({"amd64"}), True) == (found.architectures, found.certain)
+    assert platforms is not None
+    assert (frozenset({"amd64"}), True) == (platforms.architectures, platforms.certain)
 
 
 @pytest.mark.parametrize("image", ["nvcr.io/nvidia/pytorch:20.12-py3", "tensorflow/tensorflow:2.19.0-gpu"])
 def test_old_images_of_ngc_and_tensorflow_by_its_wheels_only_warn(image: str) -> None:
     """What is not read of the images themselves."""
-    found = requirements(image).platforms
+    platforms = requirements(image).platforms
 
-    assert found is not None
-    assert (frozenset({"amd64"}), False) == (found.architectures, found.certain)
+    assert platforms is not None
+    assert (frozenset({"amd64"}), False) == (platforms.architectures, platforms.certain)
 
 
 def test_pytorch_after_what_was_read_may_have_other_platforms() -> None:

@@ -33,11 +33,11 @@ def check(policy: SharingPolicy, required: GpuRequirements) -> list[CheckResult]
 )
 def test_a_version_above_the_baseline_or_of_another_major_is_incompatible(runtime: str, reason: str) -> None:
     """On every node; no CUDA error is named."""
-    found = check(WITH_BASELINE, needing(cuda=runtime))
+    results = check(WITH_BASELINE, needing(cuda=runtime))
 
-    assert [(Level.INCOMPATIBLE, reason, "")] == shown(found)
-    assert "use an image with CUDA 12.x up to 12.4, or whole GPUs" == found[0].remedy.en
-    assert f"annotation gpugate.dev/cuda-version says CUDA {runtime}" == found[0].origin.en
+    assert [(Level.INCOMPATIBLE, reason, "")] == shown(results)
+    assert "use an image with CUDA 12.x up to 12.4, or whole GPUs" == results[0].remedy.en
+    assert f"annotation gpugate.dev/cuda-version says CUDA {runtime}" == results[0].origin.en
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_a_version_above_the_baseline_or_of_another_major_is_incompatible(runtim
 def test_another_major_has_the_level_of_the_policy(setting: Level, levels: list[int]) -> None:
     """A version above the baseline stays incompatible, of whatever major."""
     policy = replace(WITH_BASELINE, major_versions=setting)
-    found = [each for cuda in ("13.0", "11.8") for each in check(policy, needing(cuda=cuda))]
+    names = [result for cuda in ("13.0", "11.8") for result in check(policy, needing(cuda=cuda))]
 
-    assert levels == [each.level for each in found]
+    assert levels == [name.level for name in names]
 
 
 @pytest.mark.parametrize("policy", [PHYSICAL, VIRTUAL, WITH_BASELINE])

@@ -71,7 +71,7 @@ def test_the_worst_result_is_the_level() -> None:
 
     assert Level.COMPATIBLE is level_of(())
     assert [Level.INCOMPATIBLE, Level.UNKNOWN] == [
-        each.level for each in check_on_node(SharingPolicy(), required, driver("11.8"))
+        result.level for result in check_on_node(SharingPolicy(), required, driver("11.8"))
     ]
     assert Level.INCOMPATIBLE is level_of(check_on_node(SharingPolicy(), required, driver("11.8")))
 
@@ -81,5 +81,5 @@ def test_each_missing_label_has_a_result() -> None:
     required = needing(cuda="12.4", compute="8.0")
 
     assert [Level.UNKNOWN] * 2 == [
-        each.level for each in check_on_node(SharingPolicy(), required, NodeCapabilities())
+        result.level for result in check_on_node(SharingPolicy(), required, NodeCapabilities())
     ]

@@ -25,10 +25,10 @@ def check(required: GpuRequirements, node: NodeCapabilities) -> list[CheckResult
 )
 def test_a_gpu_below_the_required_capability_is_incompatible(compute: str, level: Level) -> None:
     """Without a CUDA error: a framework checks its flags before CUDA does."""
-    found = check(needing(compute="8.0"), gpu(compute))
+    results = check(needing(compute="8.0"), gpu(compute))
 
-    assert level is level_of(found)
-    assert all(each.error == "" for each in found)
+    assert level is level_of(results)
+    assert all(result.error == "" for result in results)
 
 
 def test_a_gpu_below_what_the_toolkit_compiles_for_ends_in_an_error_of_cuda() -> None:
@@ -44,9 +44,9 @@ def test_a_missing_label_is_unknown_if_the_pod_requires_a_capability() -> None:
     images = GpuRequirements(compute=(minimum("7.5", by_pod=False),), built_for=code_for("8.0"))
     both = GpuRequirements(compute=(uncertain, certain))
 
-    assert [Level.UNKNOWN] == [each.level for each in check(both, driver("13.0"))]
+    assert [Level.UNKNOWN] == [result.level for result in check(both, driver("13.0"))]
     assert [Level.UNSTABLE] == [
-        each.level for each in check(GpuRequirements(compute=(uncertain,)), driver("13.0"))
+        result.level for result in check(GpuRequirements(compute=(uncertain,)), driver("13.0"))
     ]
     assert [] == check(images, driver("13.0"))
 
@@ -93,7 +93,7 @@ def test_missing_code_is_not_reported_in_addition_to_an_unmet_certain_requiremen
     """Both have one cause: the GPU is too old. After a mere warning it is reported, because it denies."""
     required = GpuRequirements(compute=compute, built_for=code_for("8.0"))
 
-    assert reasons == [each.reason.en for each in check(required, gpu("7.5"))]
+    assert reasons == [result.reason.en for result in check(required, gpu("7.5"))]
 
 
 def test_uncertain_facts_are_warnings() -> None:
@@ -102,4 +102,4 @@ def test_uncertain_facts_are_warnings() -> None:
         compute=(minimum("8.0", certain=False),), built_for=code_for("8.0", certain=False)
     )
 
-    assert [Level.UNSTABLE] * 2 == [each.level for each in check(required, gpu("7.5"))]
+    assert [Level.UNSTABLE] * 2 == [result.level for result in check(required, gpu("7.5"))]

@@ -62,10 +62,10 @@ def test_an_older_driver_is_denied_by_policy_if_nothing_is_known_of_the_image(
 ) -> None:
     """Within the major it runs with limits; otherwise the image may have compatibility libraries."""
     reason = f"the driver has CUDA {cuda}, below 12.4{limits}"
-    found = check(PHYSICAL, needing(cuda="12.4"), driver(cuda))
+    results = check(PHYSICAL, needing(cuda="12.4"), driver(cuda))
 
-    assert [(Level.INCOMPATIBLE, reason, error)] == shown(found)
-    assert [setting] == [each.setting for each in found]
+    assert [(Level.INCOMPATIBLE, reason, error)] == shown(results)
+    assert [setting] == [result.setting for result in results]
 
 
 @pytest.mark.parametrize(
@@ -78,25 +78,25 @@ def test_an_older_major_is_a_fact_if_no_libraries_can_help(
     """The image has none, the GPU is not supported, or the container runtime loads none."""
     node = driver("11.4", product=product, runtime=ContainerRuntime(loads_compat=loads))
     required = needing(cuda="12.4", compat=compat) if compat else needing(cuda="12.4")
-    (found,) = check(PHYSICAL, required, node)
+    (result,) = check(PHYSICAL, required, node)
 
-    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
+    assert (Level.INCOMPATIBLE, "") == (result.level, result.setting)
 
 
 @pytest.mark.parametrize("level", [Level.INCOMPATIBLE, Level.UNSTABLE, Level.COMPATIBLE])
 def test_a_setting_decides_about_an_older_major_of_an_image_of_which_nothing_is_known(level: Level) -> None:
     """As for virtual GPUs."""
-    (found,) = check(replace(PHYSICAL, major_versions=level), needing(cuda="12.4"), driver("11.4"))
+    (result,) = check(replace(PHYSICAL, major_versions=level), needing(cuda="12.4"), driver("11.4"))
 
-    assert level is found.level
+    assert level is result.level
 
 
 def test_the_result_names_the_source_of_the_requirement_and_a_fix() -> None:
     """An older image, or a newer driver."""
-    (found,) = check(PHYSICAL, needing(cuda="12.4"), driver("12.2"))
+    (result,) = check(PHYSICAL, needing(cuda="12.4"), driver("12.2"))
 
-    assert "annotation gpugate.dev/cuda-version says CUDA 12.4" == found.origin.en
-    assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == found.remedy.en
+    assert "annotation gpugate.dev/cuda-version says CUDA 12.4" == result.origin.en
+    assert "use an image with CUDA 12.2 or older, or a driver with CUDA 12.4 or newer" == result.remedy.en
 
 
 def test_a_container_without_a_cuda_version_has_no_result() -> None:
@@ -108,7 +108,7 @@ def test_a_container_without_a_cuda_version_has_no_result() -> None:
 def test_a_missing_label_is_unknown() -> None:
     """It is neither denied nor ignored."""
     assert [Level.UNKNOWN] == [
-        each.level for each in check(PHYSICAL, needing(cuda="12.4"), NodeCapabilities())
+        result.level for result in check(PHYSICAL, needing(cuda="12.4"), NodeCapabilities())
     ]
 
 
@@ -116,9 +116,9 @@ def test_a_missing_label_is_unknown() -> None:
 def test_a_driver_more_than_one_major_ahead_is_unstable(runtime: str) -> None:
     """A driver supports programs of the major before its own."""
     ahead = int(runtime.split(".", maxsplit=1)[0]) + 2
-    (found,) = check(PHYSICAL, needing(cuda=runtime), driver(f"{ahead}.0"))
+    (result,) = check(PHYSICAL, needing(cuda=runtime), driver(f"{ahead}.0"))
 
-    assert (Level.UNSTABLE, "") == (found.level, found.error)
+    assert (Level.UNSTABLE, "") == (result.level, result.error)
     assert [] == check(PHYSICAL, needing(cuda=runtime), driver(f"{ahead - 1}.8"))
 
 
@@ -135,7 +135,7 @@ def test_an_unverified_version_is_a_warning(
     policy: SharingPolicy, required: GpuRequirements, node: NodeCapabilities
 ) -> None:
     """With an older driver, also with cuda-compat; without a label; with another major."""
-    assert [Level.UNSTABLE] == [each.level for each in check(policy, required, node)]
+    assert [Level.UNSTABLE] == [result.level for result in check(policy, required, node)]
 
 
 # Virtual GPUs
@@ -158,7 +158,7 @@ def test_virtual_gpus_need_a_driver_of_the_major_of_the_runtime(
     assert required.cuda is not None
     assert major == policy.driver_major(required.cuda)
     expected = [] if major is None else [("majorVersionMismatch", "")]
-    assert expected == [(each.setting, each.error) for each in check(policy, required, driver("13.0"))]
+    assert expected == [(result.setting, result.error) for result in check(policy, required, driver("13.0"))]
 
 
 # Minor version and forward compatibility
@@ -182,9 +182,9 @@ def test_minor_version_compatibility_is_as_the_rule_sets_it(
     setting: Level, runtime: str, cuda: str, version: str | None, runs: bool
 ) -> None:
     """From CUDA 11 on, with a driver above the floor; an unknown driver version does not exclude a node."""
-    found = check(SharingPolicy(minor_versions=setting), needing(cuda=runtime), driver(cuda, version))
+    results = check(SharingPolicy(minor_versions=setting), needing(cuda=runtime), driver(cuda, version))
 
-    assert (setting if runs else Level.INCOMPATIBLE) is level_of(found)
+    assert (setting if runs else Level.INCOMPATIBLE) is level_of(results)
 
 
 @pytest.mark.parametrize("setting", [Level.COMPATIBLE, Level.UNSTABLE, Level.INCOMPATIBLE])
@@ -209,10 +209,10 @@ def test_another_major_of_virtual_gpus_is_as_the_rule_sets_it(setting: Level) ->
     """An older major is too old in any case, and no error is named: which one follows depends on the call."""
     policy = SharingPolicy(virtual=True, major_versions=setting)
 
-    (found,) = check(policy, needing(cuda="11.8"), driver("12.2"))
-    assert (setting, "", "majorVersionMismatch") == (found.level, found.error, found.setting)
-    (found,) = check(policy, needing(cuda="12.4"), driver("11.8"))
-    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
+    (result,) = check(policy, needing(cuda="11.8"), driver("12.2"))
+    assert (setting, "", "majorVersionMismatch") == (result.level, result.error, result.setting)
+    (result,) = check(policy, needing(cuda="12.4"), driver("11.8"))
+    assert (Level.INCOMPATIBLE, "") == (result.level, result.setting)
 
 
 @pytest.mark.parametrize(
@@ -294,11 +294,11 @@ def test_an_older_major_needs_libraries_that_are_loaded_and_supported(
     """Whatever the mode: the image of this test has no NVIDIA_REQUIRE_CUDA."""
     required = replace(needing(cuda="13.0"), cuda_compat=CompatLibraries.INSIDE)
     runtime = ContainerRuntime(mode, loads_compat=loads)
-    (found,) = check(PHYSICAL, required, driver("12.8", version, product=product, runtime=runtime))
+    (result,) = check(PHYSICAL, required, driver("12.8", version, product=product, runtime=runtime))
 
     level, words, error = expected
-    assert (level, error, "") == (found.level, found.error, found.setting)
-    assert words in found.reason.en
+    assert (level, error, "") == (result.level, result.error, result.setting)
+    assert words in result.reason.en
 
 
 @pytest.mark.parametrize(
@@ -316,10 +316,10 @@ def test_libraries_that_do_not_support_the_gpu_may_fail_where_the_driver_alone_w
     """Error 804, if they are loaded; a rule that forbids older minor versions forbids this one, too."""
     required = replace(needing(cuda="12.8"), cuda_compat=CompatLibraries.INSIDE)
     node = driver("12.2", "535.104.05", product=RTX, runtime=ContainerRuntime(loads_compat=loads))
-    (found,) = check(SharingPolicy(minor_versions=setting), required, node)
+    (result,) = check(SharingPolicy(minor_versions=setting), required, node)
 
-    assert (level, "") == (found.level, found.error)
-    assert words in found.reason.en
+    assert (level, "") == (result.level, result.error)
+    assert words in result.reason.en
 
 
 def test_an_unverified_row_for_cuda_compat_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:

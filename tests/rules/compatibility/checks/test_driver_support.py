@@ -57,14 +57,14 @@ def without_driver(labels: dict[str, str]) -> dict[str, str]:
 
 def test_a_v100_under_driver_595_is_incompatible_and_the_result_says_which_driver_supports_it() -> None:
     """And what to do."""
-    (found,) = check(NodeCapabilities(product="Tesla-V100-SXM2-32GB", **R595))
+    (result,) = check(NodeCapabilities(product="Tesla-V100-SXM2-32GB", **R595))
 
-    assert Level.INCOMPATIBLE is found.level
+    assert Level.INCOMPATIBLE is result.level
     assert (
         "driver branch 595 does not support the V100 (Volta): R580 is the last branch that does"
-        == found.reason.en
+        == result.reason.en
     )
-    assert "downgrade the node's driver to R580, or use a newer GPU" == found.remedy.en
+    assert "downgrade the node's driver to R580, or use a newer GPU" == result.remedy.en
 
 
 @pytest.mark.parametrize(
@@ -119,10 +119,10 @@ def test_each_architecture_has_a_last_branch(product: str, driver: str, *, ignor
 )
 def test_a_driver_that_is_older_than_the_gpu_does_not_know_it(product: str, driver: str, reason: str) -> None:
     """And the result says which branch is the first that does."""
-    (found,) = check(NodeCapabilities(product=product, driver=driver))
+    (result,) = check(NodeCapabilities(product=product, driver=driver))
 
-    assert (Level.INCOMPATIBLE, reason) == (found.level, found.reason.en)
-    assert found.remedy.en.startswith("upgrade the node's driver to R")
+    assert (Level.INCOMPATIBLE, reason) == (result.level, result.reason.en)
+    assert result.remedy.en.startswith("upgrade the node's driver to R")
 
 
 @pytest.mark.parametrize(
@@ -140,10 +140,10 @@ def test_a_driver_that_has_code_for_the_chip_but_does_not_name_the_gpu_may_work(
     product: str, driver: str, reason: str
 ) -> None:
     """So it is a warning: what such a driver does with the GPU is unknown."""
-    (found,) = check(NodeCapabilities(product=product, driver=driver))
+    (result,) = check(NodeCapabilities(product=product, driver=driver))
 
-    assert Level.UNSTABLE is found.level
-    assert found.reason.en.startswith(reason)
+    assert Level.UNSTABLE is result.level
+    assert result.reason.en.startswith(reason)
 
 
 @pytest.mark.parametrize(
@@ -203,11 +203,11 @@ def test_a_driver_that_may_not_support_the_gpu_denies_no_pod() -> None:
 )
 def test_an_unknown_gpu_or_branch_says_nothing(facts: dict[str, Any], reason: str | None) -> None:
     """A compute capability is enough, and so is the CUDA version of a branch."""
-    found = [each.reason.en for each in check(NodeCapabilities(**{**R595, **facts}))]
+    ens = [result.reason.en for result in check(NodeCapabilities(**{**R595, **facts}))]
 
-    assert ([reason] if reason else []) == found
+    assert ([reason] if reason else []) == ens
     if reason:
-        assert found == [each.reason.en for each in check(NodeCapabilities(cuda=(13, 2), **facts))]
+        assert ens == [result.reason.en for result in check(NodeCapabilities(cuda=(13, 2), **facts))]
 
 
 @pytest.mark.parametrize("document", [TRAIN, PLAIN])
@@ -244,7 +244,7 @@ def test_affinity_keeps_pods_from_the_node_and_admits_all_others(
     decision = judged(shipped(), inventory(cluster), PLAIN)
 
     assert decision.allowed
-    assert [each["metadata"]["name"] for each in others] == targets(cluster, PLAIN, decision)
+    assert [other["metadata"]["name"] for other in others] == targets(cluster, PLAIN, decision)
 
 
 def test_a_node_that_offers_no_gpu_since_the_upgrade_is_explained() -> None:

@@ -26,26 +26,26 @@ def check(limits: dict[str, Any], policy: SharingPolicy = WARN, **fields: Any) -
 
 def test_two_mig_profiles_are_found() -> None:
     """At the second one. The device plugins overwrite each other's NVIDIA_VISIBLE_DEVICES."""
-    (found,) = check(PROFILES)
+    (result,) = check(PROFILES)
 
-    assert "spec.containers[0].resources.limits[nvidia.com/mig-2g.20gb]" == field_path(found.path)
+    assert "spec.containers[0].resources.limits[nvidia.com/mig-2g.20gb]" == field_path(result.path)
     assert (
         "nvidia.com/mig-1g.10gb and nvidia.com/mig-2g.20gb: "
         "the container may see only one of the MIG profiles"
-    ) == found.reason.en
-    assert "request one profile in each container" == found.remedy.en
+    ) == result.reason.en
+    assert "request one profile in each container" == result.remedy.en
     assert [] == check({"nvidia.com/mig-2g.20gb": 2})
 
 
 def test_devices_of_two_vendors_are_found() -> None:
     """At the second one."""
-    (found,) = check(VENDORS)
+    (result,) = check(VENDORS)
 
-    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
+    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(result.path)
     assert (
         "nvidia.com/gpu (NVIDIA) and amd.com/gpu (AMD): only a node with both can run the pod"
-    ) == found.reason.en
-    assert "request devices of one vendor" == found.remedy.en
+    ) == result.reason.en
+    assert "request devices of one vendor" == result.remedy.en
     assert [] == check({"nvidia.com/gpu": 1})
 
 
@@ -53,9 +53,9 @@ def test_devices_of_two_vendors_are_found() -> None:
 def test_the_rule_decides_whether_it_is_denied(limits: dict[str, Any]) -> None:
     """Neither is certain to fail: by default it is a warning."""
     assert [[Level.UNSTABLE], [Level.INCOMPATIBLE], []] == [
-        [found.level for found in check(limits, policy)] for policy in (WARN, DENY, OFF)
+        [result.level for result in check(limits, policy)] for policy in (WARN, DENY, OFF)
     ]
-    assert {"checks.exclusiveDevices"} == {found.setting for found in check(limits)}
+    assert {"checks.exclusiveDevices"} == {result.setting for result in check(limits)}
 
 
 @pytest.mark.parametrize(
@@ -80,9 +80,9 @@ def test_other_devices_go_together(limits: dict[str, Any]) -> None:
 def test_a_request_counts_as_a_limit_does() -> None:
     """Its path is that of the request."""
     requests = {"nvidia.com/gpu": 1, "amd.com/gpu": 1}
-    (found,) = check({}, resources={"requests": requests})
+    (result,) = check({}, resources={"requests": requests})
 
-    assert "spec.containers[0].resources.requests[amd.com/gpu]" == field_path(found.path)
+    assert "spec.containers[0].resources.requests[amd.com/gpu]" == field_path(result.path)
 
 
 @pytest.mark.parametrize(
@@ -104,34 +104,34 @@ def test_a_request_counts_as_a_limit_does() -> None:
 )
 def test_an_image_for_another_accelerator_is_a_warning_that_names_both(image: str, built: str) -> None:
     """It may run, without the GPU."""
-    (found,) = check({"nvidia.com/gpu": 1}, image=image)
+    (result,) = check({"nvidia.com/gpu": 1}, image=image)
 
-    assert Level.UNSTABLE == found.level
+    assert Level.UNSTABLE == result.level
     assert (
         f"the image is built for {built}, the container requests nvidia.com/gpu (NVIDIA)"
-    ) == found.reason.en
-    assert "use an image for NVIDIA, or remove nvidia.com/gpu" == found.remedy.en
+    ) == result.reason.en
+    assert "use an image for NVIDIA, or remove nvidia.com/gpu" == result.remedy.en
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0"])
 def test_an_image_for_cuda_with_another_accelerator_is_a_warning_that_names_both(image: str) -> None:
     """A program on CUDA does not run on it; another one in the image may."""
-    (found,) = check({"amd.com/gpu": 1}, image=image)
+    (result,) = check({"amd.com/gpu": 1}, image=image)
 
-    assert Level.UNSTABLE == found.level
-    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(found.path)
+    assert Level.UNSTABLE == result.level
+    assert "spec.containers[0].resources.limits[amd.com/gpu]" == field_path(result.path)
     assert (
         "the image is built for NVIDIA (`cuda`), the container requests amd.com/gpu (AMD)"
-    ) == found.reason.en
-    assert "use an image for AMD, or remove amd.com/gpu" == found.remedy.en
+    ) == result.reason.en
+    assert "use an image for AMD, or remove amd.com/gpu" == result.remedy.en
 
 
 @pytest.mark.parametrize("image", ["nvidia/cuda:12.4.1-base-ubuntu22.04", "vllm/vllm-openai:v0.9.0-rocm"])
 def test_an_image_for_one_of_two_requested_devices_is_not_reported(image: str) -> None:
     """That only a node with both can run the pod is."""
-    (found,) = check(VENDORS, image=image)
+    (result,) = check(VENDORS, image=image)
 
-    assert "only a node with both can run the pod" in found.reason.en
+    assert "only a node with both can run the pod" in result.reason.en
 
 
 @pytest.mark.parametrize(

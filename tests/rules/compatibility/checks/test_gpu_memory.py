@@ -52,17 +52,17 @@ def needing(amount: str, limits: dict[str, str] | None = None, suffix: str = "")
 
 def labelled(*amounts: str) -> list[Node]:
     """Return nodes with these MiB of GPU memory, named by them."""
-    return [node(f"m{each}", gfd("12.8", T4, **{LABEL: each})) for each in amounts]
+    return [node(f"m{amount}", gfd("12.8", T4, **{LABEL: amount})) for amount in amounts]
 
 
 def test_a_gpu_with_less_memory_is_incompatible_and_the_result_says_how_much_it_has() -> None:
     """With who asks and the setting that decides so."""
-    (found,) = check(NodeCapabilities(memory_mib=24564))
+    (result,) = check(NodeCapabilities(memory_mib=24564))
 
-    assert (Level.INCOMPATIBLE, "") == (found.level, found.setting)
-    assert "GPU memory 24564Mi, below 40Gi" == found.reason.en
-    assert "use a GPU with 40Gi of memory or more" == found.remedy.en
-    assert "a test asks for 40Gi" == found.origin.en
+    assert (Level.INCOMPATIBLE, "") == (result.level, result.setting)
+    assert "GPU memory 24564Mi, below 40Gi" == result.reason.en
+    assert "use a GPU with 40Gi of memory or more" == result.remedy.en
+    assert "a test asks for 40Gi" == result.origin.en
 
 
 @pytest.mark.parametrize(
@@ -83,24 +83,24 @@ def test_memory_is_that_of_the_label_or_else_of_the_product(
     facts: dict[str, Any], level: Level | None
 ) -> None:
     """Exactly as written; a product of an unverified row of the table only warns."""
-    found = check(NodeCapabilities(**facts))
+    results = check(NodeCapabilities(**facts))
 
-    assert level == (found[0].level if found else None)
+    assert level == (results[0].level if results else None)
 
 
 @pytest.mark.parametrize(("facts", "level"), [({"memory_mib": 16384}, Level.UNSTABLE), ({}, Level.UNSTABLE)])
 def test_a_virtual_gpu_may_have_more_memory_than_the_gpu(facts: dict[str, Any], level: Level) -> None:
     """HAMi scales it, so it is a warning at most."""
-    (found,) = check(NodeCapabilities(**facts), virtual=True)
+    (result,) = check(NodeCapabilities(**facts), virtual=True)
 
-    assert level is found.level
+    assert level is result.level
 
 
 @pytest.mark.parametrize(("level", "expected"), [(Level.UNSTABLE, [1]), (Level.COMPATIBLE, [])])
 def test_the_rule_sets_the_level(level: Level, expected: list[int]) -> None:
     """`warn` and `off`."""
-    assert expected == [each.level for each in check(NodeCapabilities(memory_mib=16384), level)]
-    assert expected == [each.level for each in check(NodeCapabilities(), level)]
+    assert expected == [result.level for result in check(NodeCapabilities(memory_mib=16384), level)]
+    assert expected == [result.level for result in check(NodeCapabilities(), level)]
 
 
 def test_a_pod_on_gpus_with_too_little_memory_is_denied_and_passes_with_a_larger_gpu() -> None:
@@ -185,7 +185,7 @@ def test_a_share_whose_unit_a_setting_can_change_only_warns() -> None:
 
     assert decision.allowed
     assert any(
-        "nvidia.com/gpumem is 4Gi of GPU memory, below 40Gi" in each for each in warning_texts(decision)
+        "nvidia.com/gpumem is 4Gi of GPU memory, below 40Gi" in text for text in warning_texts(decision)
     )
 
 
@@ -203,7 +203,7 @@ def test_whole_cards_large_profiles_and_invalid_amounts_are_no_share(limits: dic
     document = needing("40Gi", limits)
     decision = decided([node("n", gfd("12.8", A100), **dict.fromkeys(limits, 1000))], document)
 
-    assert not any("of GPU memory, below" in each.reason.en for each in decision.violations)
+    assert not any("of GPU memory, below" in violation.reason.en for violation in decision.violations)
 
 
 @pytest.mark.parametrize("amount", ["40", "40GB", "lots", "9Ti", "-1Gi", "0"])
@@ -212,7 +212,7 @@ def test_an_amount_that_cannot_be_understood_is_a_warning_with_an_example(amount
     decision = decided(labelled("15360"), needing(amount))
 
     assert decision.allowed
-    assert any("write it as `40Gi`" in each for each in warning_texts(decision))
+    assert any("write it as `40Gi`" in text for text in warning_texts(decision))
 
 
 def test_an_annotation_can_be_for_one_container() -> None:
@@ -238,7 +238,7 @@ def test_with_another_effect_the_pod_is_allowed_without_affinity(effect: str) ->
     decision = judged(rules, inventory(labelled("15360")), needing("40Gi"))
 
     assert (True, ()) == (decision.allowed, decision.patch)
-    assert (effect == "warn") is any("below 40Gi" in each for each in warning_texts(decision))
+    assert (effect == "warn") is any("below 40Gi" in text for text in warning_texts(decision))
 
 
 def test_containers_have_their_own_minimum() -> None:

@@ -66,32 +66,38 @@ def test_without_a_known_mode_an_unsatisfied_variable_proves_nothing_by_itself(
     expression: str, node: NodeCapabilities, level: Level, setting: str
 ) -> None:
     """A denial needs what fails in CDI mode, too; the message says both."""
-    found = check_on_node(UNKNOWN, requiring(expression), node)
+    results = check_on_node(UNKNOWN, requiring(expression), node)
 
-    assert (level, {setting} if found else set()) == (level_of(found), {each.setting for each in found})
-    for each in found:
-        assert "NVIDIA's legacy container runtime does not start it (NVIDIA_REQUIRE_CUDA" in each.reason.en
-        assert "; in CDI mode it " in each.reason.en
+    assert (level, {setting} if results else set()) == (
+        level_of(results),
+        {result.setting for result in results},
+    )
+    for check_result in results:
+        assert (
+            "NVIDIA's legacy container runtime does not start it (NVIDIA_REQUIRE_CUDA"
+            in check_result.reason.en
+        )
+        assert "; in CDI mode it " in check_result.reason.en
 
 
 def test_a_driver_that_fails_in_every_mode_is_denied_without_naming_the_error() -> None:
     """The legacy mode does not start the container, so that it ends in no CUDA error."""
-    (found,) = check_on_node(UNKNOWN, requiring("cuda>=12.4"), driver("11.8"))
+    (result,) = check_on_node(UNKNOWN, requiring("cuda>=12.4"), driver("11.8"))
 
-    assert (Level.INCOMPATIBLE, "", "") == (found.level, found.setting, found.error)
+    assert (Level.INCOMPATIBLE, "", "") == (result.level, result.setting, result.error)
     assert (
         "the driver has CUDA 11.8, below 12.4: NVIDIA_REQUIRE_CUDA is not satisfied; "
         "cuda-compat of CUDA 12.4 does not support driver branch 520"
-    ) == found.reason.en
+    ) == result.reason.en
 
 
 @pytest.mark.parametrize("policy", [LEGACY, WITH_BASELINE])
 @pytest.mark.parametrize("expression", ["cuda>=12.4", "driver>=535 cuda>=12.0"])
 def test_a_missing_label_is_reported_once(policy: SharingPolicy, expression: str) -> None:
     """Not as a driver of unknown version in addition."""
-    found = check_on_node(policy, requiring(expression), NodeCapabilities())
+    results = check_on_node(policy, requiring(expression), NodeCapabilities())
 
-    assert [Level.UNKNOWN] == [each.level for each in found]
+    assert [Level.UNKNOWN] == [result.level for result in results]
 
 
 def test_a_satisfied_variable_does_not_help_virtual_gpus_with_another_major() -> None:
@@ -119,18 +125,18 @@ def test_a_newer_driver_is_suggested_only_if_it_helps(
     expression: str, node: NodeCapabilities, remedy: str
 ) -> None:
     """And an image with an older CUDA; without a CUDA error, because the container is not started."""
-    (found,) = check_on_node(LEGACY, requiring(expression), node)
+    (result,) = check_on_node(LEGACY, requiring(expression), node)
 
-    assert (remedy, "") == (found.remedy.en, found.error)
+    assert (remedy, "") == (result.remedy.en, result.error)
 
 
 def test_a_long_expression_is_cut_in_the_message() -> None:
     """NVIDIA's have 2,000 characters."""
     required = requiring(" ".join(["cuda>=13.0"] * 100))
-    (found,) = check_on_node(LEGACY, required, driver("12.2"))
+    (result,) = check_on_node(LEGACY, required, driver("12.2"))
 
-    assert "…`, which the node's container runtime enforces" in found.origin.en
-    assert len(found.origin.en) < 200
+    assert "…`, which the node's container runtime enforces" in result.origin.en
+    assert len(result.origin.en) < 200
 
 
 def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
@@ -147,8 +153,8 @@ def test_an_unknown_brand_is_a_missing_label_only_without_a_product() -> None:
 def test_cdi_mode_evaluates_no_variable() -> None:
     """Nothing is said of it. Which error follows is unknown."""
     assert () == check_on_node(CDI, requiring("arch>=8.0"), gpu("7.5"))
-    (found,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
+    (result,) = check_on_node(CDI, requiring("cuda>=12.4"), driver("11.8"))
     reason = (
         "the driver has CUDA 11.8, below 12.4; cuda-compat of CUDA 12.4 does not support driver branch 520"
     )
-    assert reason == found.summary.en
+    assert reason == result.summary.en

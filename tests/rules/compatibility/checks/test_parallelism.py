@@ -36,18 +36,18 @@ def check(
 
 def levels(*args: str, **pod: Any) -> list[Level]:
     """Return the levels of the findings."""
-    return [found.level for found in check(*args, **pod)]
+    return [result.level for result in check(*args, **pod)]
 
 
 def test_fewer_gpus_than_the_program_needs_are_incompatible() -> None:
     """At the resource, with the amount that suits and the value of the flag that does."""
-    (found,) = check("--tensor-parallel-size", "4")
+    (result,) = check("--tensor-parallel-size", "4")
 
-    assert Level.INCOMPATIBLE == found.level
-    assert "" == found.setting
-    assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == field_path(found.path)
-    assert ("vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2") == found.reason.en
-    assert "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2`" == found.remedy.en
+    assert Level.INCOMPATIBLE == result.level
+    assert "" == result.setting
+    assert "spec.containers[0].resources.limits[nvidia.com/gpu]" == field_path(result.path)
+    assert ("vLLM needs 4 GPUs for `--tensor-parallel-size 4`, the container requests 2") == result.reason.en
+    assert "request nvidia.com/gpu: 4, or set `--tensor-parallel-size 2`" == result.remedy.en
 
 
 def test_either_suggested_fix_leaves_nothing_to_say() -> None:
@@ -58,12 +58,12 @@ def test_either_suggested_fix_leaves_nothing_to_say() -> None:
 
 def test_several_flags_are_lowered_together() -> None:
     """Their product counts."""
-    (found,) = check("-tp=2", "-pp=2")
+    (result,) = check("-tp=2", "-pp=2")
 
     assert (
         "vLLM needs 4 GPUs for `-tp=2`, `-pp=2`, the container requests 2",
         "request nvidia.com/gpu: 4, or lower the product of the flags to 2",
-    ) == (found.reason.en, found.remedy.en)
+    ) == (result.reason.en, result.remedy.en)
 
 
 @pytest.mark.parametrize(
@@ -85,17 +85,17 @@ def test_a_number_that_divides_the_heads_of_a_model_is_suggested(
     args: list[str], remedy: str, fixed: list[str]
 ) -> None:
     """A power of two: 3 GPUs do not divide 32 heads."""
-    (found,) = check(*args, limits={"nvidia.com/gpu": 3})
+    (result,) = check(*args, limits={"nvidia.com/gpu": 3})
 
-    assert remedy == found.remedy.en
+    assert remedy == result.remedy.en
     assert [] == check(*fixed, limits={"nvidia.com/gpu": 2})
 
 
 def test_a_launcher_starts_any_number_of_processes() -> None:
     """Each with a GPU."""
-    (found,) = check(*TORCHRUN, image="team/app:v1", limits={"nvidia.com/gpu": 3})
+    (result,) = check(*TORCHRUN, image="team/app:v1", limits={"nvidia.com/gpu": 3})
 
-    assert "request nvidia.com/gpu: 4, or set `--nproc-per-node=3`" == found.remedy.en
+    assert "request nvidia.com/gpu: 4, or set `--nproc-per-node=3`" == result.remedy.en
 
 
 @pytest.mark.parametrize(
@@ -130,9 +130,9 @@ def test_a_value_that_is_no_text_may_be_any_devices() -> None:
 def test_percents_of_gpu_manager_are_counted_as_gpus() -> None:
     """A share is one GPU."""
     limits = {"tencent.com/vcuda-core": 200, "tencent.com/vcuda-memory": 64}
-    (found,) = check("-tp=4", limits=limits)
+    (result,) = check("-tp=4", limits=limits)
 
-    assert "request tencent.com/vcuda-core: 400, or set `-tp=2`" == found.remedy.en
+    assert "request tencent.com/vcuda-core: 400, or set `-tp=2`" == result.remedy.en
     assert [3] == levels("-tp=2", limits={"tencent.com/vcuda-core": 30})
     assert [] == levels("-tp=2", limits=limits)
 
@@ -196,27 +196,27 @@ def test_a_launcher_says_how_many_processes_each_pod_has() -> None:
 )
 def test_a_known_number_of_nodes_divides_the_gpus(gpus: int, reasons: list[str]) -> None:
     """Too few on each node are a warning."""
-    found = check("--tp=16", "--nnodes=2", image=SGLANG, limits={"nvidia.com/gpu": gpus})
+    results = check("--tp=16", "--nnodes=2", image=SGLANG, limits={"nvidia.com/gpu": gpus})
 
-    assert reasons == [each.reason.en for each in found]
-    assert {Level.UNSTABLE} >= {each.level for each in found}
+    assert reasons == [result.reason.en for result in results]
+    assert {Level.UNSTABLE} >= {result.level for result in results}
 
 
 def test_gpus_that_cannot_be_divided_among_the_nodes_are_a_warning() -> None:
     """16 among 3."""
-    (found,) = check("--tp=16", "--nnodes=3", image=SGLANG)
+    (result,) = check("--tp=16", "--nnodes=3", image=SGLANG)
 
-    assert Level.UNSTABLE == found.level
-    assert "the 16 GPUs of SGLang for `--tp=16` cannot be divided among 3 nodes" == found.reason.en
+    assert Level.UNSTABLE == result.level
+    assert "the 16 GPUs of SGLang for `--tp=16` cannot be divided among 3 nodes" == result.reason.en
 
 
 def test_idle_gpus_are_a_warning() -> None:
     """If the flags say how many the only program uses."""
-    (found,) = check("-tp=2", limits={"nvidia.com/gpu": 8})
+    (result,) = check("-tp=2", limits={"nvidia.com/gpu": 8})
 
-    assert Level.UNSTABLE == found.level
-    assert "vLLM uses 2 of 8 GPUs because of `-tp=2`, 6 idle" == found.reason.en
-    assert "request nvidia.com/gpu: 2, or raise the flag" == found.remedy.en
+    assert Level.UNSTABLE == result.level
+    assert "vLLM uses 2 of 8 GPUs because of `-tp=2`, 6 idle" == result.reason.en
+    assert "request nvidia.com/gpu: 2, or raise the flag" == result.remedy.en
     assert [] == check("-tp=2", limits={"nvidia.com/gpu": 2})
 
 

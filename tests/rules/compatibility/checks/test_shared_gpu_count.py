@@ -135,7 +135,9 @@ def together(*resources: str, **spec: Any) -> Any:
     """Return a pod whose containers request one replica each."""
     limits: list[dict[str, str]] = [{resource: "1"} for resource in resources]
     image = cuda_image("12.4")
-    return pod(*(container(each, each, image=image, name=f"c{at}") for at, each in enumerate(limits)), **spec)
+    return pod(
+        *(container(limit, limit, image=image, name=f"c{at}") for at, limit in enumerate(limits)), **spec
+    )
 
 
 @pytest.mark.parametrize("resource", [GPU, SHARED])

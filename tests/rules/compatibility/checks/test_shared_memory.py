@@ -32,16 +32,16 @@ def check(*args: str, limits: dict[str, Any] | None = None, **fields: Any) -> li
 @pytest.mark.parametrize("sharing", [WARN, DENY])
 def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) -> None:
     """Whatever the rule says: NCCL may do with little."""
-    (found,) = check(policy=sharing)
+    (result,) = check(policy=sharing)
 
-    assert (Level.UNSTABLE, "") == (found.level, found.setting)
-    assert "spec.containers[0].volumeMounts" == field_path(found.path)
+    assert (Level.UNSTABLE, "") == (result.level, result.setting)
+    assert "spec.containers[0].volumeMounts" == field_path(result.path)
     assert (
         "2 GPUs, and /dev/shm has the default 64 MiB, which may be too little for NCCL"
-    ) == found.reason.en
+    ) == result.reason.en
     assert (
         "mount a volume `emptyDir: {medium: Memory}` at /dev/shm, or enable rule injection-shared-memory"
-    ) == found.remedy.en
+    ) == result.remedy.en
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_two_gpus_without_shared_memory_are_a_warning(sharing: SharingPolicy) ->
 )
 def test_tensor_parallelism_needs_it_as_well(args: tuple[str, ...], limits: dict[str, Any]) -> None:
     """And GPUs by whatever resource."""
-    assert [Level.UNSTABLE] == [found.level for found in check(*args, limits=limits)]
+    assert [Level.UNSTABLE] == [result.level for result in check(*args, limits=limits)]
 
 
 @pytest.mark.parametrize(

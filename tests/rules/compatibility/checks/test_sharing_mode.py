@@ -33,11 +33,11 @@ def test_a_node_that_lacks_what_the_way_of_sharing_requires_is_incompatible(
     policy: SharingPolicy, node: NodeCapabilities, reason: str
 ) -> None:
     """Whatever the container requires."""
-    (found,) = check(policy, node)
+    (result,) = check(policy, node)
 
-    assert Level.INCOMPATIBLE is found.level
-    assert found.reason.en.endswith(reason)
-    assert all((found.remedy.en, found.origin.en))
+    assert Level.INCOMPATIBLE is result.level
+    assert result.reason.en.endswith(reason)
+    assert all((result.remedy.en, result.origin.en))
 
 
 @pytest.mark.parametrize(

@@ -61,13 +61,13 @@ def classes(*documents: dict[str, Any]) -> DeviceClasses:
 def request_of(document: dict[str, Any]) -> ClaimRequest:
     """Return the only request of a ResourceClaim."""
     spec = {"resourceClaims": [{"name": "gpus", "resourceClaimName": "claim"}]}
-    ((request,),) = (each.requests for each in pod_claims(spec, lambda *_: document))
+    ((request,),) = (pod_claim.requests for pod_claim in pod_claims(spec, lambda *_: document))
     return request
 
 
 def products(found: Candidates) -> list[tuple[str | None, dict[str, int] | None]]:
     """Return the product and the nodes of each candidate."""
-    facts = [(facts_of(each.kind), each.nodes) for each in found.devices]
+    facts = [(facts_of(known_device.kind), known_device.nodes) for known_device in found.devices]
     return [(fact.product if fact else None, None if nodes is None else dict(nodes)) for fact, nodes in facts]
 
 
@@ -93,19 +93,19 @@ def test_all_devices_that_match_have_the_number_0() -> None:
 
 def test_first_available_has_alternatives_in_their_order() -> None:
     request = request_of(claim({"name": "gpu", "firstAvailable": SUB}))
-    assert ["new", "old"] == [each.name for each in request.alternatives]
+    assert ["new", "old"] == [alternative.name for alternative in request.alternatives]
 
 
 @pytest.mark.parametrize("kind", ["resourceClaimName", "resourceClaimTemplateName"])
 def test_a_claim_that_does_not_exist_is_unknown(kind: str) -> None:
-    (found,) = pod_claims({"resourceClaims": [{"name": "gpus", kind: "absent"}]}, lambda *_: None)
-    assert found.unknown is not None
-    assert "absent is not known" in found.unknown.en
+    (known_claim,) = pod_claims({"resourceClaims": [{"name": "gpus", kind: "absent"}]}, lambda *_: None)
+    assert known_claim.unknown is not None
+    assert "absent is not known" in known_claim.unknown.en
 
 
 def test_a_claim_without_a_name_of_an_object_is_unknown() -> None:
-    (found,) = pod_claims({"resourceClaims": [{"name": "gpus"}]}, lambda *_: None)
-    assert found.unknown is not None
+    (known_claim,) = pod_claims({"resourceClaims": [{"name": "gpus"}]}, lambda *_: None)
+    assert known_claim.unknown is not None
 
 
 @pytest.mark.parametrize(
@@ -125,22 +125,22 @@ def test_a_request_that_is_not_readable_is_unknown(request_document: Any) -> Non
 
 
 def test_further_requests_than_kubernetes_allows_are_unknown() -> None:
-    (found,) = pod_claims(POD, lambda *_: claim_template(*[exactly()] * 40))
-    assert 33 == len(found.requests)
-    assert found.requests[-1].unknown is not None
+    (known_claim,) = pod_claims(POD, lambda *_: claim_template(*[exactly()] * 40))
+    assert 33 == len(known_claim.requests)
+    assert known_claim.requests[-1].unknown is not None
 
 
 def test_the_selectors_of_a_pod_have_a_budget_of_characters() -> None:
     long = "true" + " " * 10_000
-    (found,) = pod_claims(POD, lambda *_: claim_template(exactly("gpu", *[long] * 5)))
-    assert [long] * 3 + [None] * 2 == list(found.requests[0].alternatives[0].selectors)
+    (known_claim,) = pod_claims(POD, lambda *_: claim_template(exactly("gpu", *[long] * 5)))
+    assert [long] * 3 + [None] * 2 == list(known_claim.requests[0].alternatives[0].selectors)
 
 
 def test_further_claims_than_the_limit_are_unknown() -> None:
     spec = {"resourceClaims": POD["resourceClaims"] * 40}
-    found = pod_claims(spec, lambda *_: claim_template(exactly()))
-    assert [True] * 8 == [each.unknown is not None for each in found[32:]]
-    assert {None} == {each.unknown for each in found[:32]}
+    claims = pod_claims(spec, lambda *_: claim_template(exactly()))
+    assert [True] * 8 == [known_claim.unknown is not None for known_claim in claims[32:]]
+    assert {None} == {known_claim.unknown for known_claim in claims[:32]}
 
 
 def test_a_container_uses_the_requests_that_it_names_or_all() -> None:
@@ -148,7 +148,9 @@ def test_a_container_uses_the_requests_that_it_names_or_all() -> None:
 
     def used(*entries: dict[str, Any]) -> list[list[str]]:
         container = {"resources": {"claims": list(entries)}}
-        return [[request.name for request in each.requests] for each in used_claims(container, claims)]
+        return [
+            [request.name for request in used_claim.requests] for used_claim in used_claims(container, claims)
+        ]
 
     assert [["one", "two"]] == used({"name": "gpus"})
     assert [["two"]] == used({"name": "gpus", "request": "two"})
@@ -160,24 +162,24 @@ def test_a_container_uses_the_requests_that_it_names_or_all() -> None:
 def test_a_request_that_the_claim_does_not_have_is_unknown() -> None:
     claims = pod_claims(POD, lambda *_: claim_template(exactly("one")))
     container = {"resources": {"claims": [{"name": "gpus", "request": "absent"}]}}
-    (found,) = used_claims(container, claims)
-    assert found.unknown is not None
+    (used_claim,) = used_claims(container, claims)
+    assert used_claim.unknown is not None
 
 
 def test_candidates_are_the_devices_that_class_and_request_select() -> None:
     request = request_of(claim(exactly("gpu", f'{CUDA}.isGreaterThan(semver("12.9.0"))')))
-    found = candidates(request, classes(), inventory())
-    assert ([("NVIDIA-H100-80GB-HBM3", {"h": 1})], ()) == (products(found), found.unknown)
+    images = candidates(request, classes(), inventory())
+    assert ([("NVIDIA-H100-80GB-HBM3", {"h": 1})], ()) == (products(images), images.unknown)
 
 
 def test_a_request_without_selectors_has_all_devices_of_its_class() -> None:
-    found = candidates(request_of(claim(exactly())), classes(), inventory())
-    assert [("NVIDIA-H100-80GB-HBM3", {"h": 1}), ("Tesla-T4", {"t": 2})] == products(found)
+    images = candidates(request_of(claim(exactly())), classes(), inventory())
+    assert [("NVIDIA-H100-80GB-HBM3", {"h": 1}), ("Tesla-T4", {"t": 2})] == products(images)
 
 
 def test_candidates_of_first_available_are_those_of_each_alternative() -> None:
-    found = candidates(request_of(claim({"name": "gpu", "firstAvailable": SUB})), classes(), inventory())
-    assert ["new", "old"] == [each.alternative for each in found.devices]
+    images = candidates(request_of(claim({"name": "gpu", "firstAvailable": SUB})), classes(), inventory())
+    assert ["new", "old"] == [known_device.alternative for known_device in images.devices]
 
 
 def test_no_device_matches_a_selector_that_is_false_or_fails() -> None:
@@ -190,25 +192,25 @@ def test_a_device_for_which_a_selector_fails_is_told_with_the_error() -> None:
     """For those that the selectors before it match, as the scheduler evaluates them in their order."""
     fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
     new = f'{CUDA}.isGreaterThan(semver("12.9.0"))'
-    found = candidates(request_of(claim(exactly("gpu", new, fails))), classes(), inventory())
-    assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in found.failed]
+    images = candidates(request_of(claim(exactly("gpu", new, fails))), classes(), inventory())
+    assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in images.failed]
     for before in ("false", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'"):
-        found = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
-        assert ((), ()) == (found.devices, found.failed)
+        images = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
+        assert ((), ()) == (images.devices, images.failed)
 
 
 def test_a_selector_that_cannot_be_evaluated_leaves_uncertain_candidates() -> None:
     request = request_of(claim(exactly("gpu", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'")))
-    found = candidates(request, classes(), inventory())
-    assert {False} == {each.certain for each in found.devices}
+    images = candidates(request, classes(), inventory())
+    assert {False} == {known_device.certain for known_device in images.devices}
     assert ["devices of gpu.nvidia.com may match: unknown value: gpu.nvidia.com/uuid"] == [
-        text.en for text in found.unknown
+        text.en for text in images.unknown
     ]
 
 
 def test_a_class_that_does_not_exist_is_unknown() -> None:
-    found = candidates(request_of(claim(exactly(device_class="absent"))), classes(), inventory())
-    assert ((), ["DeviceClass absent is not known"]) == (found.devices, [text.en for text in found.unknown])
+    images = candidates(request_of(claim(exactly(device_class="absent"))), classes(), inventory())
+    assert ((), ["DeviceClass absent is not known"]) == (images.devices, [text.en for text in images.unknown])
 
 
 def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
@@ -231,8 +233,8 @@ def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_i
 
 
 def test_devices_that_are_not_of_one_node_are_candidates_of_unknown_nodes() -> None:
-    found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice(None)))
-    assert [("NVIDIA-H100-80GB-HBM3", None)] == products(found)
+    images = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice(None)))
+    assert [("NVIDIA-H100-80GB-HBM3", None)] == products(images)
 
 
 @pytest.mark.parametrize(
@@ -286,9 +288,12 @@ def test_candidates_are_devices_that_give_the_requested_capacity(
     """As the scheduler allocates them: the name of a capacity is the one that the device writes."""
     devices = [shared(), shared("gpu-1", default="10Gi", validValues=["10Gi", "30Gi"])]
     request = request_of(claim(exactly(capacity={"requests": requests})))
-    found = candidates(request, classes(), inventory(resource_slice("h", devices)))
-    reasons = [each.reason.en for each in found.excluded]
-    assert (number, True) == (len(found.devices), all(each.certain for each in found.devices))
+    images = candidates(request, classes(), inventory(resource_slice("h", devices)))
+    reasons = [each.reason.en for each in images.excluded]
+    assert (number, True) == (
+        len(images.devices),
+        all(known_device.certain for known_device in images.devices),
+    )
     assert [reason.format(GPU_DRIVER)] * (2 - number) == reasons
 
 
@@ -302,11 +307,11 @@ def test_a_device_that_is_not_shared_must_have_the_requested_capacity() -> None:
 def test_devices_whose_capacity_or_policy_is_unknown_may_match(amount: str) -> None:
     odd = shared(validRange={"min": "1Gi", "step": "-1"})
     request = request_of(claim(exactly(capacity={"requests": {"memory": amount}})))
-    found = candidates(request, classes(), inventory(resource_slice("h", [odd])))
-    assert [False] == [each.certain for each in found.devices]
+    images = candidates(request, classes(), inventory(resource_slice("h", [odd])))
+    assert [False] == [known_device.certain for known_device in images.devices]
     assert [
         "devices of gpu.nvidia.com may match: it is unknown whether they give the requested capacity"
-    ] == [text.en for text in found.unknown]
+    ] == [text.en for text in images.unknown]
 
 
 @pytest.mark.parametrize(
@@ -321,10 +326,10 @@ def test_a_pods_claim_that_names_its_object_in_another_way_is_said_to_be_unknown
     entry: dict[str, Any], expected: str | None
 ) -> None:
     """As Kubernetes 1.30 did, and as newer versions may."""
-    (found,) = pod_claims({"resourceClaims": [{"name": "gpus", **entry}]}, lambda *_: claim(exactly()))
+    (known_claim,) = pod_claims({"resourceClaims": [{"name": "gpus", **entry}]}, lambda *_: claim(exactly()))
     by = f"its object by {expected}, which gpugate does not read" if expected else "no object"
-    assert found.unknown
-    assert f"the pod's claim names {by}" == found.unknown.en
+    assert known_claim.unknown
+    assert f"the pod's claim names {by}" == known_claim.unknown.en
 
 
 def test_a_capacity_that_is_not_readable_makes_the_request_unknown() -> None:
@@ -336,12 +341,12 @@ def test_a_selector_is_evaluated_before_taints_as_by_the_scheduler() -> None:
     tainted = device() | {"taints": [{"key": "broken", "effect": "NoExecute"}]}
     inventories = inventory(resource_slice("h", [tainted]))
     fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
-    found = candidates(request_of(claim(exactly("gpu", fails))), classes(), inventories)
-    assert (1, 0) == (len(found.failed), len(found.excluded))
-    found = candidates(request_of(claim(exactly())), classes(), inventories)
+    images = candidates(request_of(claim(exactly("gpu", fails))), classes(), inventories)
+    assert (1, 0) == (len(images.failed), len(images.excluded))
+    images = candidates(request_of(claim(exactly())), classes(), inventories)
     assert [
         "devices of gpu.nvidia.com have the taint broken:NoExecute, which the claim does not tolerate"
-    ] == [each.reason.en for each in found.excluded]
+    ] == [each.reason.en for each in images.excluded]
 
 
 def test_administrative_access_is_not_judged() -> None:
@@ -379,14 +384,14 @@ def test_an_allocated_alternative_is_named_after_its_request() -> None:
 )
 def test_allocated_devices_that_are_not_known_are_told(results: list[Any]) -> None:
     request = request_of(claim(exactly(), allocated=results))
-    found = candidates(request, classes(), inventory())
-    assert ((), 1) == (found.devices, len(found.unknown))
+    images = candidates(request, classes(), inventory())
+    assert ((), 1) == (images.devices, len(images.unknown))
 
 
 def test_a_candidate_is_certain_and_has_no_alternative_by_default() -> None:
     (kind,) = inventory(resource_slice("h")).by_kind
-    found = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice("h")))
-    assert (Candidate(kind, {"h": 1}),) == found.devices
+    images = candidates(request_of(claim(exactly())), classes(), inventory(resource_slice("h")))
+    assert (Candidate(kind, {"h": 1}),) == images.devices
 
 
 TAINTED: Final = exactly("gpu", "true", tolerations=[{"operator": "Exists"}], count=2)
@@ -401,8 +406,8 @@ RESULT: Final = {"request": "gpu", "driver": GPU_DRIVER, "pool": "t", "device": 
     st.booleans(),
 )
 def test_any_json_is_read(document: Any, spec: Any, missing: bool) -> None:
-    found = pod_claims(spec if isinstance(spec, dict) else {}, lambda *_: None if missing else document)
-    used_claims({"resources": {"claims": [{"name": "a"}]}}, found)
-    for each in found:
-        for request in each.requests:
+    claims = pod_claims(spec if isinstance(spec, dict) else {}, lambda *_: None if missing else document)
+    used_claims({"resources": {"claims": [{"name": "a"}]}}, claims)
+    for known_claim in claims:
+        for request in known_claim.requests:
             candidates(request, classes(), inventory())

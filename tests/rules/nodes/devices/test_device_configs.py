@@ -262,7 +262,9 @@ def test_a_configuration_for_a_driver_that_does_not_exist_has_no_effect() -> Non
 def test_only_some_of_many_mistakes_are_reported_those_that_stop_the_pod_first() -> None:
     """Each takes time to compare with known names."""
     wrong = {**dict.fromkeys(map(str, range(2000)), 1), "sharing": {"strategy": "Sharing"}}
-    many = found({"sharing": {"strategy": "MPS", **{f"a{each}": 1 for each in range(9)}, "mpsConfig": []}})
+    many = found(
+        {"sharing": {"strategy": "MPS", **{f"a{number}": 1 for number in range(9)}, "mpsConfig": []}}
+    )
 
     assert [INVALID, DEPENDS, DEPENDS, DEPENDS] == [effect for effect, *_ in found(wrong)]
     assert [UNDECODABLE, DEPENDS, DEPENDS, DEPENDS] == [effect for effect, *_ in many]

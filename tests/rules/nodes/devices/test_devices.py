@@ -97,8 +97,8 @@ def test_true_and_1_are_different_values() -> None:
 
 
 def test_a_name_with_a_domain_keeps_it() -> None:
-    found = dict(kind_of(device(**{"resource.kubernetes.io/numaNode": {"int": 1}})).attributes)
-    assert 1 == found["resource.kubernetes.io/numaNode"].value
+    attributes = dict(kind_of(device(**{"resource.kubernetes.io/numaNode": {"int": 1}})).attributes)
+    assert 1 == attributes["resource.kubernetes.io/numaNode"].value
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,8 @@ def test_an_unreadable_amount_of_memory_is_unknown(memory: Any) -> None:
 
 
 def test_lists_of_values_are_kept() -> None:
-    found = dict(kind_of(device(models={"strings": ["a", "b"]})).attributes)
-    assert ("a", "b") == found["gpu.nvidia.com/models"].value
+    attributes = dict(kind_of(device(models={"strings": ["a", "b"]})).attributes)
+    assert ("a", "b") == attributes["gpu.nvidia.com/models"].value
 
 
 def test_a_problem_of_a_kind_is_told_once() -> None:

@@ -61,5 +61,7 @@ def test_a_minimum_of_memory_selects_the_devices_that_have_it(amount: str, match
     assert selector is not None
     devices = [H100, device(memory="15Gi")]
 
-    assert matching == [compile_selector(selector).match(kind(each)).matches for each in devices]
+    assert matching == [
+        compile_selector(selector).match(kind(known_device)).matches for known_device in devices
+    ]
     assert memory_selector("nic.example.com", amount) is None

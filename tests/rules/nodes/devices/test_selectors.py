@@ -203,9 +203,9 @@ def test_a_selector_has_the_result_of_kubernetes(expression: str, matches: bool 
 
 @pytest.mark.parametrize("expression", UNKNOWN)
 def test_what_cannot_be_evaluated_is_unknown_with_a_reason(expression: str) -> None:
-    found = compile_selector(expression).match(kind())
-    assert found.matches is None
-    assert found.reason
+    matched = compile_selector(expression).match(kind())
+    assert matched.matches is None
+    assert matched.reason
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_reason_of_a_failure_is_told(expression: str, reason: str) -> None:
 
 def test_a_selector_that_fails_is_neither_false_nor_unknown() -> None:
     texts = [f"{OWN}.absent == 1", f"{OWN}.one == 2", f"{OWN}.yes", f'{OWN}.uuid == "GPU-1"']
-    found = [compile_selector(each).match(kind()) for each in texts]
+    found = [compile_selector(text).match(kind()) for text in texts]
     assert [(False, True), (False, False), (True, False), (None, False)] == [
         (each.matches, each.failed) for each in found
     ]
@@ -295,8 +295,8 @@ PARTS: Final = st.sampled_from([*WORDS.split(), "\n", '"""'])
 
 @given(st.lists(PARTS, max_size=14).map("".join) | st.lists(PARTS, max_size=14).map(" ".join) | st.text())
 def test_any_text_has_a_result(expression: str) -> None:
-    found = compile_selector(expression).match(kind())
-    assert found.matches is not None or found.reason
+    matched = compile_selector(expression).match(kind())
+    assert matched.matches is not None or matched.reason
 
 
 @given(
@@ -307,5 +307,5 @@ def test_any_text_has_a_result(expression: str) -> None:
 )
 def test_any_damaged_selector_has_a_result(expression: str, place: int, cut: int, text: str) -> None:
     damaged = expression[:place] + text + expression[place + cut :]
-    found = compile_selector(damaged).match(kind())
-    assert found.matches is not None or found.reason
+    matched = compile_selector(damaged).match(kind())
+    assert matched.matches is not None or matched.reason

@@ -38,13 +38,13 @@ UNKNOWN = DeviceKind(GPU_DRIVER, hidden=None)
 
 def test_a_node_has_the_kinds_of_its_slices_with_their_numbers() -> None:
     devices = [device("gpu-0"), device("gpu-1"), device("gpu-2", **T4)]
-    found = inventory(resource_slice(devices=devices))
-    assert {"node-1": {kind(): 2, kind(**T4): 1}} == found.by_node
+    known_nodes = inventory(resource_slice(devices=devices))
+    assert {"node-1": {kind(): 2, kind(**T4): 1}} == known_nodes.by_node
 
 
 def test_a_kind_has_its_nodes_with_the_numbers() -> None:
-    found = inventory(resource_slice("a", [device("gpu-0"), device("gpu-1")]), resource_slice("b"))
-    assert {kind(): {"a": 2, "b": 1}} == found.by_kind
+    known_nodes = inventory(resource_slice("a", [device("gpu-0"), device("gpu-1")]), resource_slice("b"))
+    assert {kind(): {"a": 2, "b": 1}} == known_nodes.by_kind
 
 
 def test_only_the_highest_generation_of_a_pool_counts() -> None:
@@ -60,13 +60,13 @@ def test_the_slices_of_a_complete_pool_are_added() -> None:
 
 
 def test_devices_of_an_incomplete_pool_are_unknown() -> None:
-    found = inventory(resource_slice(resourceSliceCount=2))
-    assert {"node-1": {UNKNOWN: 0}} == found.by_node
+    known_nodes = inventory(resource_slice(resourceSliceCount=2))
+    assert {"node-1": {UNKNOWN: 0}} == known_nodes.by_node
 
 
 def test_devices_of_a_pool_with_one_name_twice_are_unknown() -> None:
-    found = inventory(resource_slice(devices=[device(), device()]))
-    assert {UNKNOWN: {"node-1": 0}} == found.by_kind
+    known_nodes = inventory(resource_slice(devices=[device(), device()]))
+    assert {UNKNOWN: {"node-1": 0}} == known_nodes.by_kind
 
 
 def test_a_slice_with_an_unreadable_device_makes_its_pool_incomplete() -> None:
@@ -82,8 +82,8 @@ def test_a_slice_with_an_unreadable_device_makes_its_pool_incomplete() -> None:
 def test_devices_that_are_not_of_one_node_are_elsewhere(scope: dict[str, Any]) -> None:
     document = resource_slice(None)
     document["spec"] |= scope
-    found = inventory(document)
-    assert ({}, (kind(),)) == (found.by_node, found.elsewhere)
+    known_nodes = inventory(document)
+    assert ({}, (kind(),)) == (known_nodes.by_node, known_nodes.elsewhere)
 
 
 def test_a_slice_of_counters_has_no_devices() -> None:
@@ -96,10 +96,10 @@ def test_a_slice_of_counters_has_no_devices() -> None:
 
 
 def test_one_device_is_found_by_its_driver_pool_and_name() -> None:
-    found = inventory(resource_slice("a"), resource_slice("b", [device("gpu-7", **T4)]))
-    assert (kind(**T4), "b") == found.device(GPU_DRIVER, "b", "gpu-7")
-    assert found.device(GPU_DRIVER, "a", "gpu-7") is None
-    assert found.device("other.example.com", "b", "gpu-7") is None
+    known_nodes = inventory(resource_slice("a"), resource_slice("b", [device("gpu-7", **T4)]))
+    assert (kind(**T4), "b") == known_nodes.device(GPU_DRIVER, "b", "gpu-7")
+    assert known_nodes.device(GPU_DRIVER, "a", "gpu-7") is None
+    assert known_nodes.device("other.example.com", "b", "gpu-7") is None
 
 
 @pytest.mark.parametrize(

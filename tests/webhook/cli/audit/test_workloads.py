@@ -24,7 +24,7 @@ def _object(kind: str, name: str, owner: str = "", **fields: Any) -> dict[str, A
 
 
 def _found(*documents: dict[str, Any]) -> list[Workload]:
-    return workloads_in(workload_objects(((None, each) for each in documents), built_in_workloads()))
+    return workloads_in(workload_objects(((None, document) for document in documents), built_in_workloads()))
 
 
 def _shown(*documents: dict[str, Any]) -> list[tuple[str, bool, int]]:

@@ -31,14 +31,14 @@ def _objects(*texts: str) -> dict[str, dict[str, Any]]:
 
 def test_a_group_is_one_validating_policy_with_its_binding() -> None:
     """For any number of rules; disabled rules are not exported."""
-    found = _objects(
+    objects = _objects(
         resource_rule("vendor.com/a", group="g"),
         resource_rule("vendor.com/b", group="g"),
         resource_rule("vendor.com/c", group="off", enabled=False),
     )
 
     assert ["ValidatingAdmissionPolicy/gpugate-g", "ValidatingAdmissionPolicyBinding/gpugate-g"] == list(
-        found
+        objects
     )
 
 
@@ -48,9 +48,11 @@ def test_a_policy_excludes_the_namespaces_that_the_webhook_configurations_let_ad
     """By the same label."""
     configurations = yaml.safe_load_all(Path("manifests/base/webhooks.yaml").read_text())
     selectors = [
-        each for one in configurations for each in one["webhooks"][0]["namespaceSelector"]["matchExpressions"]
+        expression
+        for one in configurations
+        for expression in one["webhooks"][0]["namespaceSelector"]["matchExpressions"]
     ]
-    ignored = [each for each in selectors if each["key"] != "kubernetes.io/metadata.name"]
+    ignored = [selector for selector in selectors if selector["key"] != "kubernetes.io/metadata.name"]
     objects = _objects(resource_rule("vendor.com/a", group="g"))
     binding = objects["ValidatingAdmissionPolicyBinding/gpugate-g"]["spec"]
 
@@ -61,15 +63,15 @@ def test_a_policy_excludes_the_namespaces_that_the_webhook_configurations_let_ad
 
 def test_each_action_is_a_separate_policy() -> None:
     """Because the binding has the action."""
-    found = _objects(
+    objects = _objects(
         resource_rule("vendor.com/a", group="g", enforcementAction="warn"),
         resource_rule("vendor.com/b", group="g", enforcementAction="dryrun"),
     )
 
     assert {"gpugate-g-warn": ["Warn"], "gpugate-g-dryrun": ["Audit"]} == {
-        each["spec"]["policyName"]: each["spec"]["validationActions"]
-        for each in found.values()
-        if each["kind"] == "ValidatingAdmissionPolicyBinding"
+        document["spec"]["policyName"]: document["spec"]["validationActions"]
+        for document in objects.values()
+        if document["kind"] == "ValidatingAdmissionPolicyBinding"
     }
 
 
@@ -79,13 +81,13 @@ def test_a_validation_with_another_action_is_in_the_policy_of_that_action() -> N
         {"expression": "value < 9", "messageEn": "less than 9"},
         {"expression": "value != 3", "messageEn": "not 3", "enforcementAction": "warn"},
     ]
-    found = _objects(resource_rule(KEY, group="g", validations=checks))
+    objects = _objects(resource_rule(KEY, group="g", validations=checks))
 
     assert {"gpugate-g": [False, True, False], "gpugate-g-warn": [False, False, True]} == {
         name: [
             any(
-                text in each["message"]
-                for each in found[f"ValidatingAdmissionPolicy/{name}"]["spec"]["validations"]
+                text in validation["message"]
+                for validation in objects[f"ValidatingAdmissionPolicy/{name}"]["spec"]["validations"]
             )
             for text in ("nothing", "less than 9", "not 3")
         ]
@@ -105,7 +107,7 @@ def test_a_default_is_a_mutating_policy() -> None:
     spec = _objects(resource_rule(KEY, group="g", defaultValue="20"))["MutatingAdmissionPolicy/gpugate-g"][
         "spec"
     ]
-    patches = [each["jsonPatch"]["expression"] for each in spec["mutations"]]
+    patches = [mutation["jsonPatch"]["expression"] for mutation in spec["mutations"]]
 
     assert ["object.spec.containers", "object.spec.?initContainers"] == [
         patch.partition(".transformList" if number == 0 else ".orValue")[0]
@@ -116,8 +118,8 @@ def test_a_default_is_a_mutating_policy() -> None:
 
 def test_names_are_quoted() -> None:
     """Neither a description nor a key can end its string literal."""
-    found = _objects(resource_rule(KEY, group="g", descriptionEn='"quoted" \\ and\nmore'))
-    (policy, _) = found.values()
+    objects = _objects(resource_rule(KEY, group="g", descriptionEn='"quoted" \\ and\nmore'))
+    (policy, _) = objects.values()
 
     assert '"quoted" \\ and\nmore' in policy["spec"]["validations"][0]["message"]
 
@@ -160,14 +162,18 @@ def test_a_validation_of_variables_is_listed_as_omitted() -> None:
         {"expression": "pod.nodeName == ''", "messageEn": "no node"},
     ]
     rule = resource_rule(KEY, validations=checks)
-    found = export(load_rules([("rule", rule)]).rules.resources)
-    (validations,) = [each["spec"]["validations"] for each in found.objects if "validations" in each["spec"]]
+    exported = export(load_rules([("rule", rule)]).rules.resources)
+    (validations,) = [
+        each["spec"]["validations"] for each in exported.objects if "validations" in each["spec"]
+    ]
 
     assert ["!('A' in container.env) is not checked: policies do not have container.env"] == [
-        text.en for _, text in found.omitted
+        text.en for _, text in exported.omitted
     ]
     assert ["no node"] == [
-        text for text in ("no A", "no node") if any(text in each["message"] for each in validations)
+        text
+        for text in ("no A", "no node")
+        if any(text in validation["message"] for validation in validations)
     ]
 
 

@@ -76,7 +76,8 @@ def test_rules_are_written_for_each_plugin_and_the_configuration_names_the_folde
     configuration = yaml.safe_load(result.stdout)
     written = {
         plugin: [
-            (each["kind"], each["metadata"]["name"]) for each in documents(folder / plugin / "gpugate.yaml")
+            (document["kind"], document["metadata"]["name"])
+            for document in documents(folder / plugin / "gpugate.yaml")
         ]
         for plugin in PLUGINS
     }
@@ -95,7 +96,7 @@ def test_rules_are_written_for_each_plugin_and_the_configuration_names_the_folde
         "MutatingAdmissionWebhook": [],
     } == written
     assert [(plugin, str(folder / plugin)) for plugin in PLUGINS[:2]] == [
-        (each["name"], each["configuration"]["staticManifestsDir"]) for each in configuration["plugins"]
+        (plugin["name"], plugin["configuration"]["staticManifestsDir"]) for plugin in configuration["plugins"]
     ]
 
 
@@ -108,7 +109,7 @@ def test_a_later_export_replaces_what_an_earlier_one_wrote(tmp_path: Path) -> No
 
     assert [f"{plugin}/gpugate.yaml" for plugin in sorted(PLUGINS)] == files
     assert ["two.static.k8s.io"] == [
-        each["metadata"]["name"] for each in documents(folder / PLUGINS[0] / "gpugate.yaml")
+        document["metadata"]["name"] for document in documents(folder / PLUGINS[0] / "gpugate.yaml")
     ]
     assert "" == (folder / PLUGINS[3] / "gpugate.yaml").read_text()
 
@@ -140,7 +141,7 @@ def test_what_the_api_server_does_not_accept_in_files_is_left_out_and_listed() -
     )
 
     assert ["kept.static.k8s.io"] == [
-        each["metadata"]["name"] for objects in result.objects.values() for each in objects
+        document["metadata"]["name"] for objects in result.objects.values() for document in objects
     ]
     assert [
         ("ValidatingAdmissionPolicy with-parameters", "it has parameters, which are objects of the cluster"),
@@ -166,20 +167,24 @@ def test_the_webhooks_of_the_manifests_call_the_url_with_the_ca(tmp_path: Path) 
     options = ("--manifests", WEBHOOKS, "--webhook-url", f"{URL}/", "--webhook-ca", tmp_path / "ca.crt")
     result = gpugate("export", "rules/catalog/mps", "--static", tmp_path, *options, "-o", "json")
     originals = documents(WEBHOOKS)
-    found = [
-        each for plugin in (PLUGINS[3], PLUGINS[2]) for each in documents(tmp_path / plugin / "gpugate.yaml")
+    parsed = [
+        document
+        for plugin in (PLUGINS[3], PLUGINS[2])
+        for document in documents(tmp_path / plugin / "gpugate.yaml")
     ]
-    called = [webhook.pop("clientConfig") for each in found for webhook in each["webhooks"]]
-    services = [webhook.pop("clientConfig")["service"] for each in originals for webhook in each["webhooks"]]
+    called = [webhook.pop("clientConfig") for each in parsed for webhook in each["webhooks"]]
+    services = [
+        webhook.pop("clientConfig")["service"] for original in originals for webhook in original["webhooks"]
+    ]
 
     assert "no caBundle" not in result.stderr
-    assert PLUGINS == [each["name"] for each in json.loads(result.stdout)["plugins"]]
-    assert ["gpugate.static.k8s.io"] * 2 == [each["metadata"]["name"] for each in found]
+    assert PLUGINS == [plugin["name"] for plugin in json.loads(result.stdout)["plugins"]]
+    assert ["gpugate.static.k8s.io"] * 2 == [each["metadata"]["name"] for each in parsed]
     assert [
         {"url": f"{URL}{service['path']}", "caBundle": base64.b64encode(b"PEM").decode()}
         for service in services
     ] == called
-    for original, converted in zip(originals, found, strict=True):
+    for original, converted in zip(originals, parsed, strict=True):
         for before, after in zip(original["webhooks"], converted["webhooks"], strict=True):
             assert {"matchConditions": [], **before} == after
 
@@ -210,7 +215,7 @@ def test_a_condition_that_gpugate_keeps_up_to_date_is_left_out_with_a_note() -> 
 )
 def test_options_that_make_no_sense_are_reported(arguments: list[str], message: str, tmp_path: Path) -> None:
     """Before anything is written."""
-    places = [str(tmp_path / each) if each == "a" else each for each in arguments]
+    places = [str(tmp_path / argument) if argument == "a" else argument for argument in arguments]
     result = gpugate("export", "rules/catalog/mps", *places)
 
     assert 2 == result.exit_code

@@ -16,7 +16,10 @@ GPU = {"product": "T4", "label": "T4", "compute": "7.5"}
 
 def text(old: Any, new: Any) -> list[str]:
     """Return the differences in English, each with its kind."""
-    return [f"{each.table} {each.change}: {each.text.en}" for each in differences(old, new)]
+    return [
+        f"{difference.table} {difference.change}: {difference.text.en}"
+        for difference in differences(old, new)
+    ]
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,11 @@ _POOL_KEY = "karpenter.sh/nodepool"
 def _capabilities(state: EditableInventory) -> dict[str, NodeCapabilities]:
     inventory = state.inventory()
     classes = inventory.classes(inventory.everything)
-    return {name: each.capabilities for each in classes for name in inventory.names(each.members)}
+    return {
+        name: node_class.capabilities
+        for node_class in classes
+        for name in inventory.names(node_class.members)
+    }
 
 
 def _profile(name: str, product: str) -> NodeProfile:
@@ -50,7 +54,10 @@ def _profile(name: str, product: str) -> NodeProfile:
     )
 
 
-@given(st.sampled_from(POOLS), st.sampled_from([each for each in certain_branches(BUILT_IN) if each >= 470]))
+@given(
+    st.sampled_from(POOLS),
+    st.sampled_from([branch for branch in certain_branches(BUILT_IN) if branch >= 470]),
+)
 def test_a_driver_changes_the_nodes_of_its_pool_only(pool: Any, branch: int) -> None:
     """Their driver and CUDA version are those of the branch; all else, and all other nodes, stay."""
     state = EditableInventory.of(nodes(per_pool=2), RuleSet())
@@ -97,8 +104,8 @@ def test_nodes_are_selected_by_gpu_and_by_label_too() -> None:
     """By the name of the model in any case, or by the product as the label has it."""
     state, driver = EditableInventory.of(nodes(per_pool=1), RuleSet()), parse_driver("595")
     selectors = ("V100", "tesla-v100-sxm2-32gb", "kubernetes.io/hostname=v100-0", "v100")
-    found = [with_driver(state, DriverChange(each, driver))[1].nodes for each in selectors]
-    assert [{"v100-0"}] * 4 == found
+    nodeses = [with_driver(state, DriverChange(selector, driver))[1].nodes for selector in selectors]
+    assert [{"v100-0"}] * 4 == nodeses
     assert len(POOLS) == len(with_driver(state, DriverChange("", driver))[1].nodes)
 
 
@@ -200,7 +207,7 @@ def test_added_nodes_replace_those_of_the_same_name() -> None:
     state = EditableInventory.of(nodes(per_pool=1), RuleSet())
     after, affected = with_nodes(state, nodes({"v100": "580"}, per_pool=2))
     assert 10 == len(after.nodes)
-    assert {each["metadata"]["name"] for each in nodes(per_pool=2)} == affected.nodes
+    assert {node["metadata"]["name"] for node in nodes(per_pool=2)} == affected.nodes
     assert "580.95.05" == _capabilities(after)["v100-0"].driver
 
 

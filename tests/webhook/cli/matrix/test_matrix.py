@@ -269,12 +269,12 @@ def test_columns_are_broken_to_the_width_of_the_terminal() -> None:
 
 def test_json_has_a_row_for_each_runtime_with_a_cell_for_each_class(nodes: Path) -> None:
     """With reasons and remedies."""
-    found = json.loads(_run("--nodes", nodes, "-o", "json").stdout)
-    (row,) = (row for row in found["rows"] if row["cuda"] == "12.4")
+    document = json.loads(_run("--nodes", nodes, "-o", "json").stdout)
+    (row,) = (row for row in document["rows"] if row["cuda"] == "12.4")
     classes = {cell["class"]: cell for cell in row["cells"]}
 
-    assert ("physical", None) == (found["sharing"], found["baseline"])
-    assert list(classes) == [each["class"] for each in found["classes"]]
+    assert ("physical", None) == (document["sharing"], document["baseline"])
+    assert list(classes) == [node_class["class"] for node_class in document["classes"]]
     assert {
         "class": "A100, driver 535.104.05, driver CUDA 12.2, compute 8.0",
         "level": "incompatible",
@@ -292,12 +292,12 @@ def test_json_has_a_row_for_each_runtime_with_a_cell_for_each_class(nodes: Path)
 
 def test_json_without_nodes_has_the_same_shape() -> None:
     """Drivers and GPUs are the classes."""
-    found = json.loads(_run("-o", "json", "--sharing", "virtual").stdout)
-    classes = [each["class"] for each in found["classes"]]
+    document = json.loads(_run("-o", "json", "--sharing", "virtual").stdout)
+    classes = [node_class["class"] for node_class in document["classes"]]
 
-    assert ("virtual", "12.4") == (found["sharing"], found["baseline"])
+    assert ("virtual", "12.4") == (document["sharing"], document["baseline"])
     assert {"driver 535, driver CUDA 12.2", "compute 8.6"} <= set(classes)
-    assert all(classes == [cell["class"] for cell in row["cells"]] for row in found["rows"])
+    assert all(classes == [cell["class"] for cell in row["cells"]] for row in document["rows"])
 
 
 def test_the_baseline_of_virtual_gpus_can_be_set() -> None:
@@ -401,11 +401,11 @@ def test_the_image_is_self_contained_and_each_cell_has_its_reason() -> None:
     tips = [cell.findtext(f"{SVG}title", "") for cell in cells]
 
     assert {"svg", "title", "style", "rect", "g", "text"} == {
-        each.tag.removeprefix(SVG) for each in root.iter()
+        element.tag.removeprefix(SVG) for element in root.iter()
     }
-    assert not any("href" in name for each in root.iter() for name in each.attrib)
+    assert not any("href" in name for element in root.iter() for name in element.attrib)
     assert sum(len(table.runtimes) * len(table.columns) for table in tables) == len(cells)
-    assert {each.mark for each in LEVEL_LABELS.values()} >= {
+    assert {level_label.mark for level_label in LEVEL_LABELS.values()} >= {
         cell.findtext(f"{SVG}text", "") for cell in cells
     }
     assert (
@@ -420,7 +420,7 @@ def test_all_content_is_inside_the_page(nodes: Path) -> None:
     """Cells and the start of texts."""
     root = ET.fromstring(_run("--nodes", nodes, "-o", "svg").stdout)
     page = [float(root.get(size, "")) for size in ("width", "height")]
-    placed = [each for each in root.iter() if "x" in each.attrib]
+    placed = [element for element in root.iter() if "x" in element.attrib]
     right = max(float(each.get("x", "")) + float(each.get("width", "0")) for each in placed)
     bottom = max(float(each.get("y", "")) + float(each.get("height", "0")) for each in placed)
 
@@ -453,7 +453,7 @@ def test_texts_are_escaped_in_the_image() -> None:
     table = replace(gpu_table(), title=Text(hostile))
     root = ET.fromstring(draw([table], footnotes([table]), Language.EN))
 
-    assert hostile in [each.text for each in root.iter(f"{SVG}text")]
+    assert hostile in [element.text for element in root.iter(f"{SVG}text")]
     assert [] == list(root.iter(f"{SVG}script"))
 
 
@@ -520,7 +520,7 @@ def test_the_colours_of_the_image_differ_for_colour_blind_people_too(sight: str)
     """By 20 in L*a*b*; 2 is about the smallest visible difference."""
     root = ET.fromstring(_run("-o", "svg").stdout)
     rectangles = (group.find(f"{SVG}rect") for group in root.iter(f"{SVG}g"))
-    colours = {each.get("fill", "") for each in rectangles if each is not None}
+    colours = {rectangle.get("fill", "") for rectangle in rectangles if rectangle is not None}
     distances = [
         sum((one - other) ** 2 for one, other in zip(_seen(a, sight), _seen(b, sight), strict=True)) ** 0.5
         for a, b in combinations(sorted(colours), 2)

@@ -42,10 +42,10 @@ class Client:
 
 
 def test_the_token_of_the_address_becomes_a_cookie_and_leaves_the_address() -> None:
-    found = Client(token=None).get(f"/?token={_TOKEN}")
+    response = Client(token=None).get(f"/?token={_TOKEN}")
 
-    assert (303, "/") == (found.status_code, found.headers["Location"])
-    cookie = found.headers["Set-Cookie"]
+    assert (303, "/") == (response.status_code, response.headers["Location"])
+    cookie = response.headers["Set-Cookie"]
     assert f"gpugate-ui-{_PORT}={_TOKEN}; HttpOnly; Path=/; SameSite=Strict" == cookie
 
 
@@ -104,9 +104,9 @@ def test_on_port_80_addresses_have_no_port() -> None:
     own = "http://127.0.0.1"
     client.get(f"/?token={_TOKEN}", base_url=own)
 
-    found = client.post("/api/evaluate", data=json.dumps(_QUESTION), headers={"Origin": own}, base_url=own)
+    response = client.post("/api/evaluate", data=json.dumps(_QUESTION), headers={"Origin": own}, base_url=own)
 
-    assert 200 == found.status_code
+    assert 200 == response.status_code
 
 
 @pytest.mark.parametrize("path", ["/", "/static/page.js", "/missing"])
@@ -125,11 +125,11 @@ def test_every_answer_forbids_frames_foreign_sources_and_caches(path: str) -> No
 
 @pytest.mark.parametrize("name", sorted(path.name for path in _STATIC.iterdir()))
 def test_each_file_of_the_page_is_served_with_its_type(name: str) -> None:
-    found = Client().get(f"/static/{name}")
+    response = Client().get(f"/static/{name}")
 
-    assert (_STATIC / name).read_bytes() == found.data
+    assert (_STATIC / name).read_bytes() == response.data
     types = {"css": "text/css", "html": "text/html", "js": "text/javascript", "json": "application/json"}
-    assert types.get(name.rpartition(".")[2], "image/svg+xml") == found.mimetype
+    assert types.get(name.rpartition(".")[2], "image/svg+xml") == response.mimetype
 
 
 @pytest.mark.parametrize("path", ["/static/..%2fapp.py", "/static/app.py", "/static/", "/static/examples"])
@@ -138,9 +138,9 @@ def test_no_other_file_is_served(path: str) -> None:
 
 
 def test_a_question_is_answered_with_the_decision() -> None:
-    (found,) = Client().post("/api/evaluate", _QUESTION).json["objects"]  # type: ignore[index]
+    (document,) = Client().post("/api/evaluate", _QUESTION).json["objects"]  # type: ignore[index]
 
-    assert ("✗", "serve", False) == (found["mark"], found["name"], found["allowed"])
+    assert ("✗", "serve", False) == (document["mark"], document["name"], document["allowed"])
 
 
 @pytest.mark.parametrize("path", ["evaluate", "matrix", "case", "ruletest", "open"])
@@ -148,17 +148,17 @@ def test_a_question_is_answered_with_the_decision() -> None:
     "body", [b"", b"[]", b'{"pods": ""}', b'{"pod": 1}', b'{"pod": "\xff"}', b'{"pod": "\\ud800"}', b"{"]
 )
 def test_a_malformed_question_is_refused(path: str, body: bytes) -> None:
-    found = Client().post(f"/api/{path}", body)
+    response = Client().post(f"/api/{path}", body)
 
-    assert 400 == found.status_code
-    assert found.json
-    assert found.json["error"]
+    assert 400 == response.status_code
+    assert response.json
+    assert response.json["error"]
 
 
 def test_a_question_that_is_too_long_is_refused() -> None:
-    found = Client().post("/api/evaluate", b" " * (MAX_BODY + 1))
+    response = Client().post("/api/evaluate", b" " * (MAX_BODY + 1))
 
-    assert 413 == found.status_code
+    assert 413 == response.status_code
 
 
 @pytest.mark.parametrize("path", ["/api/evaluate", "/api/case"])
@@ -193,11 +193,11 @@ def test_without_nodes_the_matrix_has_all_drivers_and_gpus() -> None:
 
 
 def test_an_error_in_the_nodes_of_a_matrix_has_its_line() -> None:
-    found = Client().post("/api/matrix", {**_QUESTION, "nodeText": f"{T4}---\nkind: Nope\n"})
+    response = Client().post("/api/matrix", {**_QUESTION, "nodeText": f"{T4}---\nkind: Nope\n"})
 
-    assert 400 == found.status_code
-    assert found.json
-    assert ("nodes", 14) == (found.json["where"], found.json["line"])
+    assert 400 == response.status_code
+    assert response.json
+    assert ("nodes", 14) == (response.json["where"], response.json["line"])
 
 
 def test_a_pasted_log_has_causes_with_their_lines() -> None:
@@ -227,7 +227,7 @@ def test_the_words_of_the_page_are_in_both_languages_and_used() -> None:
     used = {first or second for first, second in named}
 
     assert used == set(words)
-    assert [] == [key for key, each in words.items() if {"en", "zh"} != set(each)]
+    assert [] == [key for key, word in words.items() if {"en", "zh"} != set(word)]
 
 
 def test_scripts_never_write_html() -> None:

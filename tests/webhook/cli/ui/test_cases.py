@@ -77,10 +77,10 @@ def test_a_rule_test_of_an_example_passes(at: int, language: str, tmp_path: Path
     file = tmp_path / "case.test.yaml"
     file.write_text(write_test(new_page(), question), "utf-8")
 
-    found = gpugate("test", file)
+    completed = gpugate("test", file)
 
-    assert "1 passed, 0 failed" in found.output
-    assert 0 == found.exit_code
+    assert "1 passed, 0 failed" in completed.output
+    assert 0 == completed.exit_code
 
 
 def test_a_rule_test_fails_if_the_decision_differs(tmp_path: Path) -> None:

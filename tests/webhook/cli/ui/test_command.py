@@ -72,9 +72,9 @@ def _json(address: str, cookie: str, method: str, path: str, body: object = None
     connection = HTTPConnection(urlsplit(address).netloc, timeout=60)
     headers = {"Cookie": cookie, "Origin": origin_of(address)}
     connection.request(method, path, body=json.dumps(body), headers=headers)
-    found = json.loads(connection.getresponse().read())
+    document = json.loads(connection.getresponse().read())
     connection.close()
-    return found
+    return document
 
 
 def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written(tmp_path: Path) -> None:
@@ -92,14 +92,14 @@ def test_the_rules_nodes_and_quotas_of_a_cluster_are_read_and_nothing_is_written
         _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
         settings = _json(address, cookie, "GET", "/api/session")
         question = {"pod": POD, "rules": "given", "nodes": "given"}
-        (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
+        (document,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
         refused = _json(address, cookie, "POST", "/api/ruletest", question)
 
     assert [str(tmp_path / "kubeconfig"), "builtin"] == [*settings["rules"].values()]
     assert 1 == settings["nodes"]["count"]
-    assert ["quota"] == [each["word"] for each in found["findings"] if each["level"] == "warn"]
+    assert ["quota"] == [finding["word"] for finding in document["findings"] if finding["level"] == "warn"]
     assert "--rules FILE" in refused["error"]
-    assert {"GET"} == {each.method for each in fake.requests}
+    assert {"GET"} == {request.method for request in fake.requests}
 
 
 def test_the_page_decides_by_a_bundle_of_facts(tmp_path: Path) -> None:
@@ -114,10 +114,10 @@ def test_the_page_decides_by_a_bundle_of_facts(tmp_path: Path) -> None:
         _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
         tables = _json(address, cookie, "POST", "/api/matrix", {})["tables"]
         question = {"pod": POD, "nodes": "text", "nodeText": nodes}
-        (found,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
+        (document,) = _json(address, cookie, "POST", "/api/evaluate", question)["objects"]
 
     assert "6.5" in json.dumps(tables[1]["columns"])
-    assert "compute capability 6.5, below 8.0" in json.dumps(found)
+    assert "compute capability 6.5, below 8.0" in json.dumps(document)
 
 
 def _with_ctrl_c() -> None:
@@ -166,10 +166,10 @@ def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
     ],
 )
 def test_bad_input_ends_the_command_with_its_reason(arguments: list[str], message: str) -> None:
-    found = gpugate("ui", "--no-browser", *arguments)
+    completed = gpugate("ui", "--no-browser", *arguments)
 
-    assert 2 == found.exit_code
-    assert message in found.stderr
+    assert 2 == completed.exit_code
+    assert message in completed.stderr
 
 
 def test_a_port_in_use_is_named_with_what_to_do() -> None:
@@ -178,20 +178,20 @@ def test_a_port_in_use_is_named_with_what_to_do() -> None:
         taken.listen()
         port = taken.getsockname()[1]
 
-        found = gpugate("ui", "--no-browser", "--port", port)
+        completed = gpugate("ui", "--no-browser", "--port", port)
 
-    assert f"error: 127.0.0.1:{port}: Address already in use; set another --port\n" == found.stderr
-    assert 2 == found.exit_code
+    assert f"error: 127.0.0.1:{port}: Address already in use; set another --port\n" == completed.stderr
+    assert 2 == completed.exit_code
 
 
 def test_a_case_with_an_error_is_refused_with_its_place(tmp_path: Path) -> None:
     path = tmp_path / "case.yaml"
     path.write_text("apiVersion: gpugate.dev/v1\nkind: Case\npods: x\n", "utf-8")
 
-    found = gpugate("ui", "--no-browser", "-f", path)
+    completed = gpugate("ui", "--no-browser", "-f", path)
 
-    assert 2 == found.exit_code
-    assert f"error: {path}:3:1: pods: unknown key" in found.stderr
+    assert 2 == completed.exit_code
+    assert f"error: {path}:3:1: pods: unknown key" in completed.stderr
 
 
 def test_rules_with_an_error_are_refused(tmp_path: Path) -> None:
@@ -199,7 +199,7 @@ def test_rules_with_an_error_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text("kind: [\n", "utf-8")
 
-    found = gpugate("ui", "--no-browser", "--rules", path)
+    completed = gpugate("ui", "--no-browser", "--rules", path)
 
-    assert 2 == found.exit_code
-    assert "not YAML" in found.stderr
+    assert 2 == completed.exit_code
+    assert "not YAML" in completed.stderr

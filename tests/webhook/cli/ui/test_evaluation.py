@@ -23,39 +23,41 @@ def _only(question: Question, nodes: str | None = None) -> dict[str, Any]:
     """Return the result of the only object; there are no errors."""
     answer = _evaluate(question, nodes)
     assert [] == answer["errors"]
-    (found,) = answer["objects"]
-    assert isinstance(found, dict)
-    return found
+    (document,) = answer["objects"]
+    assert isinstance(document, dict)
+    return document
 
 
 def test_a_model_server_without_a_gpu_is_named_at_its_container() -> None:
     container = "\n  - name: main\n    command: [vllm, serve, Qwen/Qwen3-8B]\n"
-    found = _only(asked(pod=f"apiVersion: v1\nkind: Pod\nspec:\n  containers:{container}"))
+    shown = _only(asked(pod=f"apiVersion: v1\nkind: Pod\nspec:\n  containers:{container}"))
 
-    assert found["allowed"]
-    (finding,) = [each for each in found["findings"] if each["line"]]
+    assert shown["allowed"]
+    (finding,) = [finding for finding in shown["findings"] if finding["line"]]
     assert ("notChecked", 5) == (finding["level"], finding["line"])
     assert "no container asks for a GPU, which vLLM in container 'main' needs" in finding["message"]
 
 
 def test_a_denied_pod_has_its_violation_at_a_line_with_a_fix() -> None:
-    found = _only(asked())
+    shown = _only(asked())
 
-    assert not found["allowed"]
-    assert ("✗", "denied", "red") == (found["mark"], found["result"], found["colour"])
-    ((violation),) = found["findings"]
+    assert not shown["allowed"]
+    assert ("✗", "denied", "red") == (shown["mark"], shown["result"], shown["colour"])
+    ((violation),) = shown["findings"]
     assert ("deny", 9, "compatibility-pgpu") == tuple(violation[key] for key in ("level", "line", "rule"))
     assert violation["fixes"][0].startswith("set --dtype=half")
     assert "\n" not in violation["message"]
     assert ["nodes", "GPU", "driver", "CUDA", "compute", "reason"] == violation["table"][0]
     assert ["1", "Tesla-T4", "?", "12.4", "7.5"] == violation["table"][1][:5]
-    assert [] == found["nodes"]
+    assert [] == shown["nodes"]
 
 
 def test_a_certain_fix_is_a_change_of_the_text() -> None:
     """In units of JavaScript, where a character outside the basic plane counts twice."""
     pod = "# 🚀\n" + POD.replace("--dtype=bfloat16", "--tensor-parallel-size=4")
-    ((finding),) = [each for each in _only(asked(pod))["findings"] if "needs 4 GPUs" in each["message"]]
+    ((finding),) = [
+        finding for finding in _only(asked(pod))["findings"] if "needs 4 GPUs" in finding["message"]
+    ]
 
     change = finding["change"]
     text = pod.encode("utf-16-le")
@@ -67,7 +69,7 @@ def test_a_certain_fix_is_a_change_of_the_text() -> None:
 
 
 def test_a_fix_that_is_not_certain_is_no_change() -> None:
-    assert [None] == [each["change"] for each in _only(asked())["findings"]]
+    assert [None] == [finding["change"] for finding in _only(asked())["findings"]]
 
 
 def test_a_text_without_objects_has_neither_result_nor_error() -> None:
@@ -91,7 +93,7 @@ def test_an_allowed_pod_has_the_nodes_that_it_may_run_on() -> None:
     ((nodes),) = _only(asked(_HALF))["nodes"]
 
     assert (1, 1) == (nodes["count"], nodes["of"])
-    assert [["t4"]] == [each["names"] for each in nodes["classes"]]
+    assert [["t4"]] == [node_class["names"] for node_class in nodes["classes"]]
 
 
 @pytest.mark.parametrize(
@@ -107,15 +109,15 @@ def test_a_node_that_the_scheduler_cannot_choose_is_no_candidate(old: str, new: 
     a100 = T4.replace("t4", "a100").replace('"4"}', '"8"}')
 
     for nodes in _only(asked(pod, f"{T4}---\n{a100}"))["nodes"]:
-        assert "t4" not in [name for each in nodes["classes"] for name in each["names"]]
+        assert "t4" not in [name for node_class in nodes["classes"] for name in node_class["names"]]
 
 
 def test_a_pod_tolerates_the_taints_of_its_nodes_or_has_no_candidate() -> None:
     tainted = T4.replace("status:", "spec: {taints: [{key: a, effect: NoSchedule}]}\nstatus:")
     tolerant = _HALF.replace("  containers:", "  tolerations: [{key: a, operator: Exists}]\n  containers:")
 
-    assert [0] == [each["count"] for each in _only(asked(_HALF, tainted))["nodes"]]
-    assert [1] == [each["count"] for each in _only(asked(tolerant, tainted))["nodes"]]
+    assert [0] == [node["count"] for node in _only(asked(_HALF, tainted))["nodes"]]
+    assert [1] == [node["count"] for node in _only(asked(tolerant, tainted))["nodes"]]
 
 
 def test_nodes_of_a_template_are_those_of_its_pods() -> None:
@@ -126,11 +128,11 @@ def test_nodes_of_a_template_are_those_of_its_pods() -> None:
         f"spec:\n  template:\n    spec:\n{spec}\n"
     )
 
-    found = _only(asked(deployment))
+    shown = _only(asked(deployment))
 
-    assert [1] == [each["count"] for each in found["nodes"]]
-    assert found["result"] == "unchanged; its pods: ✎ patched"
-    assert any("nodeAffinity" in line for line in found["diff"])
+    assert [1] == [node["count"] for node in shown["nodes"]]
+    assert shown["result"] == "unchanged; its pods: ✎ patched"
+    assert any("nodeAffinity" in line for line in shown["diff"])
 
 
 def test_without_nodes_the_page_says_that_cuda_is_not_checked() -> None:
@@ -156,7 +158,7 @@ def test_a_patch_is_a_diff_of_the_object() -> None:
 
 def test_the_rules_of_each_container_are_explained() -> None:
     ((container),) = _only(asked())["explanation"]
-    marks = {each["name"]: each["mark"] for each in container["rules"]}
+    marks = {rule["name"]: rule["mark"] for rule in container["rules"]}
 
     assert ("✓", "✗") == (marks["cf-crl-pgpu-gpu"], marks["compatibility-pgpu"])
 
@@ -207,16 +209,16 @@ def test_an_error_in_the_nodes_has_its_line_there(nodes: str, line: int, message
 def test_an_error_in_one_object_does_not_hide_the_others() -> None:
     answer = _evaluate(asked(f"kind: Pod\n---\n{POD}"))
 
-    assert [1] == [each["line"] for each in answer["errors"]]
-    assert ["serve"] == [each["name"] for each in answer["objects"]]
+    assert [1] == [error["line"] for error in answer["errors"]]
+    assert ["serve"] == [document["name"] for document in answer["objects"]]
 
 
 def test_a_duplicate_key_is_a_warning() -> None:
-    (found,) = _evaluate(asked(POD.replace("kind: Pod", "kind: Pod\nkind: Pod")))["duplicates"]
+    (duplicate,) = _evaluate(asked(POD.replace("kind: Pod", "kind: Pod\nkind: Pod")))["duplicates"]
 
     assert (3, "duplicate key 'kind': remove one of them; the last value is used") == (
-        found["line"],
-        found["message"],
+        duplicate["line"],
+        duplicate["message"],
     )
 
 
@@ -225,7 +227,7 @@ def test_more_objects_than_a_page_has_room_for_are_an_error() -> None:
 
     assert MAX_OBJECTS == len(answer["objects"])
     assert ["the others are not checked"] == [
-        each["message"].partition("; ")[2].partition(" (")[0] for each in answer["errors"]
+        error["message"].partition("; ")[2].partition(" (")[0] for error in answer["errors"]
     ]
 
 
@@ -244,6 +246,6 @@ def test_an_example_shows_something_in_both_languages(case: Any) -> None:
     assert case.title.zh
     for language in ("en", "zh"):
         question = asked(case.pod, case.nodes, namespace=case.namespace, language=language)
-        found = _only(question)
-        assert found["findings"] or found["diff"]
-        assert "notChecked" not in [each["level"] for each in found["findings"]]
+        shown = _only(question)
+        assert shown["findings"] or shown["diff"]
+        assert "notChecked" not in [finding["level"] for finding in shown["findings"]]

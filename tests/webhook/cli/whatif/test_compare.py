@@ -52,17 +52,17 @@ def change(
         ClusterState(Snapshot(policy, inventory_of(list(nodes)), {}), 0)
         for policy, nodes in zip(policies or (shipped(), shipped()), (before, after), strict=True)
     )
-    (found,) = compare([subject], was, then, [CHANGE]).workloads
-    return found
+    (workload_object,) = compare([subject], was, then, [CHANGE]).workloads
+    return workload_object
 
 
 def test_pods_that_have_to_move_count_also_if_the_workload_selects_other_nodes_by_now() -> None:
     """They were created before it did."""
     later = workload(on("a"), nodeSelector={POOL: "b"})
-    found = change(later, in_pools(*NAMES), in_pools("b"))
+    changes = change(later, in_pools(*NAMES), in_pools("b"))
 
-    assert (Impact.FEWER_NODES, 0, 1) == (found.effect, found.before.moving, found.after.moving)
-    assert found.before.nodes == found.after.nodes == frozenset({"b"})
+    assert (Impact.FEWER_NODES, 0, 1) == (changes.effect, changes.before.moving, changes.after.moving)
+    assert changes.before.nodes == changes.after.nodes == frozenset({"b"})
     assert Impact.UNCHANGED is change(later, in_pools(*NAMES), in_pools(*NAMES)).effect
 
 
@@ -73,11 +73,11 @@ def test_a_pool_that_cannot_grow_any_more_counts_like_a_node() -> None:
     profile = node_profile(match={"nodeLabels": labels}, labelsAtCreation=labels, **facts)
     rules = shipped_rules()
     more = RuleSet.of([*rules, *loaded(profile).rules])
-    found = change(workload(), in_pools("a"), in_pools("a"), (compile_policy(more), compile_policy(rules)))
+    changes = change(workload(), in_pools("a"), in_pools("a"), (compile_policy(more), compile_policy(rules)))
 
-    assert Impact.FEWER_NODES is found.effect
-    assert (["profile"], []) == (sorted(found.before.pools), sorted(found.after.pools))
-    assert found.before.nodes == found.after.nodes == frozenset({"a"})
+    assert Impact.FEWER_NODES is changes.effect
+    assert (["profile"], []) == (sorted(changes.before.pools), sorted(changes.after.pools))
+    assert changes.before.nodes == changes.after.nodes == frozenset({"a"})
 
 
 @pytest.mark.parametrize(("from_pods", "effect"), [(False, Impact.BREAKS), (True, Impact.UNKNOWN)])
@@ -96,16 +96,16 @@ def test_where_an_autoscaler_adds_nodes_that_are_not_declared_nothing_breaks_for
 ) -> None:
     """It may add one that the workload selects."""
     subject = workload(nodeSelector={key: "a"})
-    found = change(subject, in_pools(*NAMES, key=key), in_pools("b", key=key))
+    changes = change(subject, in_pools(*NAMES, key=key), in_pools("b", key=key))
 
-    assert effect is found.effect
-    assert [each.line for each in found.after.reasons] == [found.headline]
+    assert effect is changes.effect
+    assert [reason.line for reason in changes.after.reasons] == [changes.headline]
 
 
 def test_a_node_of_which_nothing_is_known_may_run_the_workload() -> None:
     """Without labels of its GPU."""
     subject = workload(nodeSelector={POOL: "a"})
-    found = change(subject, in_pools("a"), [node("a", {POOL: "a"})])
+    changes = change(subject, in_pools("a"), [node("a", {POOL: "a"})])
 
-    assert Impact.UNKNOWN is found.effect
-    assert "labels do not report" in found.headline
+    assert Impact.UNKNOWN is changes.effect
+    assert "labels do not report" in changes.headline

@@ -108,12 +108,12 @@ def test_every_row_has_a_sample() -> None:
 def test_a_sample_names_its_cause_in_both_languages(name: str) -> None:
     """Wherever the row says that it is seen, and nowhere else; no part of the text is left open."""
     line, row = SAMPLES[name], ROWS[name]
-    seen = {source for source in Source for each in found(line, source=source) if each.name == name}
+    seen = {source for source in Source for log in found(line, source=source) if log.name == name}
     texts = [
         part.in_language(language)
         for language in Language
-        for each in found(line, source=Source(row["seen"][0]))
-        for part in (each.text, each.fix)
+        for log in found(line, source=Source(row["seen"][0]))
+        for part in (log.text, log.fix)
     ]
 
     assert {*row["seen"]} == seen
@@ -126,7 +126,7 @@ def test_the_kubelet_that_rejects_a_pod_by_affinity_is_not_the_scheduler() -> No
     lines = SAMPLES["rejected-by-affinity"], "NodeAffinity Pod was rejected: Predicate NodeAffinity failed"
 
     for line in lines:
-        assert ["rejected-by-affinity"] == [each.name for each in found(line, source=Source.STATUS)]
+        assert ["rejected-by-affinity"] == [log.name for log in found(line, source=Source.STATUS)]
 
 
 @pytest.mark.parametrize("row", ERRORS, ids=[str(row["code"]) for row in ERRORS])
@@ -135,16 +135,16 @@ def test_errors_of_cuda_are_found_by_name_by_number_and_by_message(row: dict[str
     lines = [row["runtime"], f"cudaGetDeviceCount returned {row['code']}", f"CUDA error: {row['message']}"]
     lines += [row["driver"]] if row["driver"] else []
 
-    assert all(row["runtime"] in {each.name for each in found(line)} for line in lines)
+    assert all(row["runtime"] in {log.name for log in found(line)} for line in lines)
     elsewhere = f"/usr/local/cuda: {row['message']}"
-    assert ("cuda" in row["message"].lower()) is bool({each.name for each in found(elsewhere)})
+    assert ("cuda" in row["message"].lower()) is bool({log.name for log in found(elsewhere)})
 
 
 def test_the_text_that_older_versions_print_for_busy_devices_is_known() -> None:
     """CUDA 13 prints another one."""
     old = "RuntimeError: CUDA error: all CUDA-capable devices are busy or unavailable"
 
-    assert ["cudaErrorDevicesUnavailable"] == [each.name for each in found(old)]
+    assert ["cudaErrorDevicesUnavailable"] == [log.name for log in found(old)]
 
 
 def _violation(basis: Basis) -> Finding:
@@ -171,8 +171,8 @@ def test_what_only_a_log_says_is_not_certain() -> None:
     """The kubelet's word is; a container writes what it likes."""
     line, logged = SAMPLES["unsatisfied-condition"], [row for row in ROWS.values() if row["seen"] == ["log"]]
 
-    assert [Certainty.LIKELY] == [each.certainty for each in found(line)]
-    assert [Certainty.CERTAIN] == [each.certainty for each in found(line, source=Source.STATUS)]
+    assert [Certainty.LIKELY] == [log.certainty for log in found(line)]
+    assert [Certainty.CERTAIN] == [log.certainty for log in found(line, source=Source.STATUS)]
     assert [] == [row["name"] for row in logged if "certain" in row]
 
 
@@ -213,11 +213,11 @@ def test_a_violation_by_policy_is_a_likely_cause_that_names_the_rule() -> None:
     decision = Decision(allowed=False, violations=policy)
 
     assert [("rule", Certainty.LIKELY, "the driver is too old (policy of rule rule)")] == [
-        (each.name, each.certainty, each.text.en) for each in found("KeyError: 'a'", violations=policy)
+        (log.name, log.certainty, log.text.en) for log in found("KeyError: 'a'", violations=policy)
     ]
     assert [] == causes(decision, [], runs=True)
     assert ["rule", "cudaErrorIllegalAddress"] == [
-        each.name for each in found("CUDA_ERROR_ILLEGAL_ADDRESS", violations=policy)
+        log.name for log in found("CUDA_ERROR_ILLEGAL_ADDRESS", violations=policy)
     ]
 
 
@@ -234,7 +234,7 @@ def test_other_texts_of_known_failures_are_found() -> None:
         "CUDA error: MPS server is not ready to accept new MPS client requests": "cudaErrorMpsServerNotReady",
     }
 
-    assert [*lines.values()] == [each.name for line in lines for each in found(line)]
+    assert [*lines.values()] == [log.name for line in lines for log in found(line)]
 
 
 def test_what_a_controller_could_not_create_has_one_cause() -> None:
@@ -250,8 +250,8 @@ def test_what_follows_from_another_cause_is_left_out() -> None:
     """Alone, it is named."""
     timeout = SAMPLES["nccl-timeout"]
 
-    assert ["nccl-timeout"] == [each.name for each in found(timeout)]
-    assert ["gpu-memory"] == [each.name for each in found(timeout, SAMPLES["gpu-memory"])]
+    assert ["nccl-timeout"] == [log.name for log in found(timeout)]
+    assert ["gpu-memory"] == [log.name for log in found(timeout, SAMPLES["gpu-memory"])]
 
 
 def test_a_cause_is_named_once_with_its_first_evidence() -> None:
@@ -284,7 +284,10 @@ def test_no_log_raises(content: bytes) -> None:
     """Whatever a program writes."""
     text = content.decode(errors="replace")
 
-    assert all(each.text for each in found(*(each.text for each in log_statements(Text("log"), text))))
+    assert all(
+        log.text
+        for log in found(*(log_statement.text for log_statement in log_statements(Text("log"), text)))
+    )
 
 
 def test_a_hostile_log_costs_little() -> None:
@@ -292,4 +295,7 @@ def test_a_hostile_log_costs_little() -> None:
     line = "".join(sample[: len(sample) // 2] for sample in SAMPLES.values())
     text = "\n".join([(line * 9)[:2000]] * MAX_LINES)
 
-    assert loops(lambda: found(*(each.text for each in log_statements(Text("log"), text)))) < 2000
+    assert (
+        loops(lambda: found(*(log_statement.text for log_statement in log_statements(Text("log"), text))))
+        < 2000
+    )

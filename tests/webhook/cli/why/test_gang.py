@@ -65,7 +65,9 @@ def _causes(fake: FakeApi, tmp_path: Path, *words: str, pod: str = "train-0") ->
     with running(fake):
         config = fake.kubeconfig(tmp_path)
         result = gpugate("why", "--kubeconfig", config, "-n", "ml", pod, "-o", "json", *words)
-    return [(each["name"], each["certainty"], each["cause"]) for each in json.loads(result.stdout)["causes"]]
+    return [
+        (cause["name"], cause["certainty"], cause["cause"]) for cause in json.loads(result.stdout)["causes"]
+    ]
 
 
 def test_a_member_that_gpugate_denies_is_the_cause_for_which_the_others_wait(tmp_path: Path) -> None:

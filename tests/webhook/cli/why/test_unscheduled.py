@@ -22,8 +22,8 @@ TAINT = {"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}
 def _cause(line: str, nodes: list[Any], amount: int = 1, name: str = GPU, **spec: Any) -> Cause:
     resources = {"limits": {name: str(amount)}, "requests": {name: str(amount)}}
     pod = Unscheduled(inventory_of(nodes), {"containers": [{"name": "main", "resources": resources}], **spec})
-    (found,) = causes(ALLOWED, [Statement(Source.EVENT, Text("event"), line)], pod)
-    return found
+    (cause,) = causes(ALLOWED, [Statement(Source.EVENT, Text("event"), line)], pod)
+    return cause
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,9 @@ def _cause(line: str, nodes: list[Any], amount: int = 1, name: str = GPU, **spec
 def test_a_resource_that_no_node_offers_is_said_to_be_offered_by_none(name: str, text: str, fix: str) -> None:
     """To wait would not help."""
     nodes = [node("a"), node("b", **WITH_MIG)]
-    found = _cause(f"0/2 nodes are available: 2 Insufficient {name}.", nodes, name=name)
+    cause = _cause(f"0/2 nodes are available: 2 Insufficient {name}.", nodes, name=name)
 
-    assert (text, fix) == (found.text.en, found.fix.en)
+    assert (text, fix) == (cause.text.en, cause.fix.en)
 
 
 def test_of_several_resources_the_one_that_no_node_offers_is_named() -> None:

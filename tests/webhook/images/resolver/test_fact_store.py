@@ -46,10 +46,10 @@ def put(store: FactStore, key: str, now: float = NOW, used: Collection[str] = ()
 
 def store(*keys: str, now: float = NOW) -> FactStore:
     """Return a store with these images."""
-    found = FactStore()
+    facts = FactStore()
     for key in keys:
-        assert put(found, key, now)
-    return found
+        assert put(facts, key, now)
+    return facts
 
 
 def rows(of: FactStore) -> list[dict[str, Any]]:
@@ -66,20 +66,20 @@ def in_one_shard(count: int, prefix: str = "registry.example.com/x") -> list[str
 
 def reload(of: FactStore, now: float = NOW) -> FactStore:
     """Return the store of a process that starts with what was written."""
-    found = FactStore()
+    facts = FactStore()
     for name, content in of.pending().items():
-        found.load(name, content, now)
-    return found
+        facts.load(name, content, now)
+    return facts
 
 
 def test_a_row_by_tag_has_the_exact_reference_and_the_digest() -> None:
     """A reference with a digest needs only that."""
     pinned = f"registry.example.com/team/app@{digest('x')}"
-    found = store(APP)
-    found.put(pinned, digest("x"), [ROW], NOW, ())
+    claims = store(APP)
+    claims.put(pinned, digest("x"), [ROW], NOW, ())
 
-    assert [{"image": APP, "digest": digest(APP), **ROW}] == [each for each in rows(found) if "image" in each]
-    assert [{"digest": digest("x"), **ROW}] == [each for each in rows(found) if "image" not in each]
+    assert [{"image": APP, "digest": digest(APP), **ROW}] == [row for row in rows(claims) if "image" in row]
+    assert [{"digest": digest("x"), **ROW}] == [row for row in rows(claims) if "image" not in row]
 
 
 def test_the_gate_reads_the_rows_as_facts() -> None:
@@ -102,21 +102,21 @@ def test_the_gate_reads_the_rows_as_facts() -> None:
 
 def test_references_with_a_digest_share_its_row() -> None:
     """Copies of an image in several registries."""
-    found = FactStore()
+    facts = FactStore()
     for name in ("a.example.com/x", "b.example.com/x"):
-        found.put(f"{name}@{digest('x')}", digest("x"), [ROW], NOW, ())
+        facts.put(f"{name}@{digest('x')}", digest("x"), [ROW], NOW, ())
 
-    assert [{"digest": digest("x"), **ROW}] == rows(found)
-    assert 2 == len(reload(found))
+    assert [{"digest": digest("x"), **ROW}] == rows(facts)
+    assert 2 == len(reload(facts))
 
 
 def test_facts_survive_a_restart_with_their_times() -> None:
     """A tag is read again a day after it was read, not after the restart."""
-    found = reload(store(APP), NOW + DAY / 2)
+    reloaded = reload(store(APP), NOW + DAY / 2)
 
-    assert (digest(APP), NOW) == (found.digest(APP), found.oldest)
-    assert {} == found.pending()
-    assert [False, True] == [found.must_reread(APP, NOW + after) for after in (REREAD_S - 1, REREAD_S)]
+    assert (digest(APP), NOW) == (reloaded.digest(APP), reloaded.oldest)
+    assert {} == reloaded.pending()
+    assert [False, True] == [reloaded.must_reread(APP, NOW + after) for after in (REREAD_S - 1, REREAD_S)]
 
 
 @pytest.mark.parametrize(
@@ -135,59 +135,59 @@ def test_facts_survive_a_restart_with_their_times() -> None:
 )
 def test_invalid_content_of_a_config_map_is_replaced(content: Content) -> None:
     """Somebody edited it; the images are read again."""
-    found = FactStore()
-    found.load(NAMES[0], content, NOW)
+    facts = FactStore()
+    facts.load(NAMES[0], content, NOW)
 
-    assert (0, {NAMES[0]: Content()}) == (len(found), found.pending())
+    assert (0, {NAMES[0]: Content()}) == (len(facts), facts.pending())
 
 
 def test_only_what_changed_is_written() -> None:
     """Until it is written."""
-    found = store(APP)
-    ((name, content),) = found.pending().items()
-    found.written(name, content, NOW)
-    written = found.pending()
-    found.confirm(APP, NOW + DAY)
+    claims = store(APP)
+    ((name, content),) = claims.pending().items()
+    claims.written(name, content, NOW)
+    written = claims.pending()
+    claims.confirm(APP, NOW + DAY)
 
-    assert ({}, [name]) == (written, list(found.pending()))
+    assert ({}, [name]) == (written, list(claims.pending()))
 
 
 def test_a_config_map_that_somebody_changed_or_deleted_is_written_again() -> None:
     """But not for its own write."""
-    found = store(APP)
-    ((name, content),) = found.pending().items()
-    found.written(name, content, NOW)
-    found.seen(name, content)
-    own = found.pending()
-    found.seen(name, Content())
+    claims = store(APP)
+    ((name, content),) = claims.pending().items()
+    claims.written(name, content, NOW)
+    claims.seen(name, content)
+    own = claims.pending()
+    claims.seen(name, Content())
 
-    assert ({}, {name: content}) == (own, found.pending())
-    found.written(name, content, NOW)
-    found.seen("of-somebody", Content("x"))
-    assert {} == found.pending()
+    assert ({}, {name: content}) == (own, claims.pending())
+    claims.written(name, content, NOW)
+    claims.seen("of-somebody", Content("x"))
+    assert {} == claims.pending()
 
 
 def test_an_image_that_nothing_has_used_for_a_week_is_dropped() -> None:
     """And its ConfigMap no longer has rows."""
-    found = store(APP)
-    found.use((), NOW + UNUSED_S - 1)
-    kept = len(found)
-    found.use((), NOW + UNUSED_S)
+    claims = store(APP)
+    claims.use((), NOW + UNUSED_S - 1)
+    kept = len(claims)
+    claims.use((), NOW + UNUSED_S)
 
-    assert (1, 0, [Content()]) == (kept, len(found), list(found.pending().values()))
+    assert (1, 0, [Content()]) == (kept, len(claims), list(claims.pending().values()))
 
 
 def test_the_time_of_use_is_written_once_a_day() -> None:
     """A write makes each gate read the ConfigMap."""
-    found = store(APP)
-    ((name, content),) = found.pending().items()
-    found.written(name, content, NOW)
-    found.use([APP], NOW + DAY - 1)
-    early = found.pending()
-    found.use([APP], NOW + DAY)
+    claims = store(APP)
+    ((name, content),) = claims.pending().items()
+    claims.written(name, content, NOW)
+    claims.use([APP], NOW + DAY - 1)
+    early = claims.pending()
+    claims.use([APP], NOW + DAY)
 
-    assert ({}, [name]) == (early, list(found.pending()))
-    later = reload(found, NOW + 2 * DAY)
+    assert ({}, [name]) == (early, list(claims.pending()))
+    later = reload(claims, NOW + 2 * DAY)
     later.use((), NOW + DAY + UNUSED_S - 1)
     assert 1 == len(later)
 
@@ -195,59 +195,59 @@ def test_the_time_of_use_is_written_once_a_day() -> None:
 def test_a_digest_is_read_once_and_a_tag_again_after_a_day() -> None:
     """What a digest names never changes."""
     pinned = f"registry.example.com/app@{digest('x')}"
-    found = store(APP)
-    found.put(pinned, digest("x"), [ROW], NOW, ())
+    claims = store(APP)
+    claims.put(pinned, digest("x"), [ROW], NOW, ())
 
-    assert [False, True] == [found.must_reread(key, NOW + REREAD_S) for key in (pinned, APP)]
+    assert [False, True] == [claims.must_reread(key, NOW + REREAD_S) for key in (pinned, APP)]
 
 
 def test_a_tag_that_moved_has_only_its_new_rows() -> None:
     """Whatever ConfigMap they fall to."""
-    found = store(APP)
-    found.put(APP, digest("new"), [ROW | {"cuda": "13.0"}], NOW, ())
+    claims = store(APP)
+    claims.put(APP, digest("new"), [ROW | {"cuda": "13.0"}], NOW, ())
 
-    assert [("13.0", digest("new"))] == [(each["cuda"], each["digest"]) for each in rows(found)]
+    assert [("13.0", digest("new"))] == [(row["cuda"], row["digest"]) for row in rows(claims)]
 
 
 def test_a_full_config_map_drops_the_image_that_is_unused_for_the_longest_time() -> None:
     """Never one that is in use: then the new image is refused."""
     first, second, *others, new, last = in_one_shard(MAX_IMAGES + 2)
-    found = store(second, now=NOW - 1)
-    put(found, first, NOW - 2)
+    claims = store(second, now=NOW - 1)
+    put(claims, first, NOW - 2)
     for key in others:
-        put(found, key)
+        put(claims, key)
 
-    assert put(found, new, used={first, new})
-    assert (MAX_IMAGES, True, False) == (len(found), first in found, second in found)
-    assert not put(found, last, used={first, new, *others})
-    assert MAX_IMAGES == len(found)
+    assert put(claims, new, used={first, new})
+    assert (MAX_IMAGES, True, False) == (len(claims), first in claims, second in claims)
+    assert not put(claims, last, used={first, new, *others})
+    assert MAX_IMAGES == len(claims)
 
 
 def test_a_config_map_is_far_below_the_limit_of_one() -> None:
     """Even if each image has as many facts as are accepted."""
-    found = FactStore()
-    long = {f"NVIDIA_REQUIRE_{each}": "cuda>=12.4 " * 80 for each in range(15)}
+    facts = FactStore()
+    long = {f"NVIDIA_REQUIRE_{number}": "cuda>=12.4 " * 80 for number in range(15)}
     for key in in_one_shard(60):
-        put(found, key, require=long)
-    sizes = [sum(map(len, content)) for content in found.pending().values()]
+        put(facts, key, require=long)
+    sizes = [sum(map(len, content)) for content in facts.pending().values()]
 
-    assert (True, True) == (len(found) < 60, max(sizes) < 2**20)
+    assert (True, True) == (len(facts) < 60, max(sizes) < 2**20)
     assert max(sizes) > MAX_BYTES / 2
 
 
 def test_the_times_of_long_names_fit_into_an_annotation() -> None:
     """All annotations of an object may have 256 KiB."""
-    found = FactStore()
+    facts = FactStore()
     for key in in_one_shard(MAX_IMAGES, f"registry.example.com/{'x' * 210}/{'y' * 20}"):
-        put(found, key)
-    (content,) = found.pending().values()
+        put(facts, key)
+    (content,) = facts.pending().values()
 
     assert MAX_TIMES_BYTES / 2 < len(content.times) < MAX_TIMES_BYTES
 
 
 def test_too_many_facts_and_invalid_ones_are_refused() -> None:
     """An image cannot make the ConfigMap of others invalid."""
-    long = {f"NVIDIA_REQUIRE_{each}": "cuda>=12.4 " * 80 for each in range(30)}
+    long = {f"NVIDIA_REQUIRE_{number}": "cuda>=12.4 " * 80 for number in range(30)}
     for wrong in (long, {"NVIDIA_REQUIRE_CUDA": "cuda=>12"}, {"PATH": "x"}):
         with pytest.raises(ValueError, match="its facts"):
             put(FactStore(), APP, require=wrong)
@@ -257,17 +257,17 @@ def test_too_many_facts_and_invalid_ones_are_refused() -> None:
 
 def test_a_clock_that_was_set_back_delays_nothing() -> None:
     """A time in the future counts as now."""
-    found = reload(store(APP, now=NOW + 365 * DAY))
+    reloaded = reload(store(APP, now=NOW + 365 * DAY))
 
-    assert found.must_reread(APP, NOW + REREAD_S)
+    assert reloaded.must_reread(APP, NOW + REREAD_S)
 
 
 def test_images_that_a_catalogue_of_the_cluster_knows_are_dropped() -> None:
     """Their rows would take precedence over its own."""
-    found = store(APP, "registry.example.com/other:1")
-    found.keep(lambda key: key != APP)
+    claims = store(APP, "registry.example.com/other:1")
+    claims.keep(lambda key: key != APP)
 
-    assert [False, True] == [key in found for key in (APP, "registry.example.com/other:1")]
+    assert [False, True] == [key in claims for key in (APP, "registry.example.com/other:1")]
 
 
 def test_the_times_are_readable() -> None:

@@ -50,10 +50,10 @@ def test_a_registry_gets_two_images_a_second_and_others_do_not_wait_for_it() -> 
 
 def test_four_images_are_read_at_once() -> None:
     """The next one starts when one of them ends."""
-    of = queue(*(f"{each}/1" for each in range(AT_ONCE + 1)))
+    of = queue(*(f"{number}/1" for number in range(AT_ONCE + 1)))
     taken = [of.take(0.0) for _ in range(AT_ONCE)]
 
-    assert [f"{each}/1" for each in range(AT_ONCE)] == taken
+    assert [f"{number}/1" for number in range(AT_ONCE)] == taken
     assert of.take(0.0) is None
     of.succeeded("0/1")
     assert f"{AT_ONCE}/1" == of.take(0.0)
@@ -122,7 +122,7 @@ def test_a_registry_that_names_a_time_is_not_asked_before() -> None:
 
 def test_2000_images_wait_and_others_have_to_be_added_later() -> None:
     """A user who names more uses no more memory."""
-    of = queue(*(f"a/{each}" for each in range(MAX_WAITING + 5)))
+    of = queue(*(f"a/{number}" for number in range(MAX_WAITING + 5)))
 
     assert MAX_WAITING == of.waiting
     of.take(0.0)
@@ -149,7 +149,7 @@ def test_pods_that_come_and_go_shorten_no_pause() -> None:
     forgotten = failed_at(of, "a/1", 90.0 + 2 * HOUR)
 
     assert (60.0, 30.0) == (kept, forgotten)
-    many = [f"a/{each}" for each in range(MAX_FAILED + 3)]
+    many = [f"a/{number}" for number in range(MAX_FAILED + 3)]
     for number, image in enumerate(many):
         failed_at(of, image, 3 * HOUR + number * INTERVAL_S)
     of.retain(set(), 4 * HOUR)

@@ -35,15 +35,15 @@ def use(
     *pods: dict[str, Any], resources: tuple[str, ...] = ("nvidia.com/gpu", "nvidia.com/mig-*")
 ) -> ImageUse:
     """Return the images that pods use."""
-    found = ImageUse()
-    found.set_resources(resources)
-    found.change(*STEPS["pods"], Listed(list(pods)))
-    return found
+    image_use = ImageUse()
+    image_use.set_resources(resources)
+    image_use.change(*STEPS["pods"], Listed(list(pods)))
+    return image_use
 
 
 def test_only_containers_that_request_an_accelerator_of_a_rule_count() -> None:
     """By name or glob, in limits or requests; init containers as well."""
-    found = use(
+    image_use = use(
         pod(
             container("gpu:1"),
             container("mig:1", {"requests": {"nvidia.com/mig-1g.5gb": "1"}}),
@@ -54,63 +54,63 @@ def test_only_containers_that_request_an_accelerator_of_a_rule_count() -> None:
         )
     )
 
-    assert {f"docker.io/library/{name}:1" for name in ("gpu", "mig", "init")} == found.images().keys()
+    assert {f"docker.io/library/{name}:1" for name in ("gpu", "mig", "init")} == image_use.images().keys()
 
 
 def test_templates_of_the_built_in_workloads_count_before_there_are_pods() -> None:
     """Deployments, StatefulSets, DaemonSets, Jobs and CronJobs."""
     for resource, steps in WATCHED:
-        found = ImageUse()
-        found.set_resources(["nvidia.com/gpu"])
-        found.change(resource, steps, Listed([under(steps, {"containers": [container("x:1")]})]))
+        image_use = ImageUse()
+        image_use.set_resources(["nvidia.com/gpu"])
+        image_use.change(resource, steps, Listed([under(steps, {"containers": [container("x:1")]})]))
 
-        assert ["docker.io/library/x:1"] == list(found.images())
+        assert ["docker.io/library/x:1"] == list(image_use.images())
 
 
 def test_spellings_of_an_image_are_one_image_and_with_a_digest_the_tag_is_ignored() -> None:
     """And what is not a reference is no image."""
     images = ("x", "docker.io/library/x:latest", f"x:1@{DIGEST}", f"x@{DIGEST}", "<image>")
-    found = use(pod(*map(container, images)))
+    image_use = use(pod(*map(container, images)))
 
-    assert ["docker.io/library/x:latest", f"docker.io/library/x@{DIGEST}"] == list(found.images())
+    assert ["docker.io/library/x:latest", f"docker.io/library/x@{DIGEST}"] == list(image_use.images())
 
 
 def test_an_image_is_in_use_as_long_as_an_object_names_it() -> None:
     """A change of an object replaces its images."""
-    found = use(pod(container("a:1"), name="one"), pod(container("a:1"), name="two"))
-    found.change(*STEPS["pods"], Deleted(pod(container("a:1"), name="one")))
-    kept = list(found.images())
-    found.change(*STEPS["pods"], Applied(pod(container("b:1"), name="two")))
+    image_use = use(pod(container("a:1"), name="one"), pod(container("a:1"), name="two"))
+    image_use.change(*STEPS["pods"], Deleted(pod(container("a:1"), name="one")))
+    kept = list(image_use.images())
+    image_use.change(*STEPS["pods"], Applied(pod(container("b:1"), name="two")))
 
-    assert (["docker.io/library/a:1"], ["docker.io/library/b:1"]) == (kept, list(found.images()))
+    assert (["docker.io/library/a:1"], ["docker.io/library/b:1"]) == (kept, list(image_use.images()))
 
 
 def test_other_rules_make_other_containers_count() -> None:
     """Without that anything is listed again."""
-    found = use(pod(container("a:1"), container("b:1", {"limits": {"tencent.com/vcuda-core": "20"}})))
-    found.set_resources(["tencent.com/vcuda-*"])
+    image_use = use(pod(container("a:1"), container("b:1", {"limits": {"tencent.com/vcuda-core": "20"}})))
+    image_use.set_resources(["tencent.com/vcuda-*"])
 
-    assert ["docker.io/library/b:1"] == list(found.images())
+    assert ["docker.io/library/b:1"] == list(image_use.images())
 
 
 def test_changes_of_objects_without_accelerators_are_not_reported() -> None:
     """A cluster has many of them."""
     reported: list[int] = []
-    found = ImageUse(lambda: reported.append(1))
-    found.change(*STEPS["pods"], Listed([pod(container("x:1", {}))]))
-    found.change(*STEPS["pods"], Applied(pod(container("x:2", {}))))
-    found.change(*STEPS["pods"], Deleted(pod(container("x:2", {}))))
+    image_use = ImageUse(lambda: reported.append(1))
+    image_use.change(*STEPS["pods"], Listed([pod(container("x:1", {}))]))
+    image_use.change(*STEPS["pods"], Applied(pod(container("x:2", {}))))
+    image_use.change(*STEPS["pods"], Deleted(pod(container("x:2", {}))))
     listed = len(reported)
-    found.change(*STEPS["pods"], Applied(pod(container("x:3"))))
-    found.change(*STEPS["pods"], Applied(pod(container("x:3"))))
+    image_use.change(*STEPS["pods"], Applied(pod(container("x:3"))))
+    image_use.change(*STEPS["pods"], Applied(pod(container("x:3"))))
 
     assert (1, 2) == (listed, len(reported))
 
 
 def test_the_images_of_an_object_and_of_a_cluster_are_bounded() -> None:
     """A user who creates pods cannot fill the memory."""
-    one = use(pod(*(container(f"x:{each}") for each in range(100))))
-    many = use(*(pod(container(f"x:{each}"), name=str(each)) for each in range(MAX_IMAGES + 7)))
+    one = use(pod(*(container(f"x:{number}") for number in range(100))))
+    many = use(*(pod(container(f"x:{number}"), name=str(number)) for number in range(MAX_IMAGES + 7)))
 
     assert MAX_OF_OBJECT == len(one.images())
     assert (MAX_IMAGES, 7) == (len(many.images()), many.omitted)
@@ -118,15 +118,17 @@ def test_the_images_of_an_object_and_of_a_cluster_are_bounded() -> None:
 
 def test_pull_secrets_of_all_pods_with_an_image_are_known_four_at_most() -> None:
     """Each in the namespace of its pod."""
-    found = use(
+    image_use = use(
         *(
             pod(
-                container("x:1"), namespace=f"team-{each}", imagePullSecrets=[{"name": "pull"}, {"name": "b"}]
+                container("x:1"),
+                namespace=f"team-{number}",
+                imagePullSecrets=[{"name": "pull"}, {"name": "b"}],
             )
-            for each in range(5)
+            for number in range(5)
         )
     )
-    (used,) = found.images().values()
+    (used,) = image_use.images().values()
 
     assert (
         PullSecret("team-0", "pull"),
@@ -138,9 +140,9 @@ def test_pull_secrets_of_all_pods_with_an_image_are_known_four_at_most() -> None
 
 def test_everything_is_awaited_until_it_was_listed() -> None:
     """Even if there is nothing."""
-    found = ImageUse()
-    before = found.awaited
+    image_use = ImageUse()
+    before = image_use.awaited
     for resource, steps in WATCHED:
-        found.change(resource, steps, Listed([]))
+        image_use.change(resource, steps, Listed([]))
 
-    assert ([resource.name for resource, _ in WATCHED], []) == (before, found.awaited)
+    assert ([resource.name for resource, _ in WATCHED], []) == (before, image_use.awaited)

@@ -19,9 +19,9 @@ APP = "registry.example.com/team/app:1"
 
 def object_of(text: str, version: int = 1) -> dict[str, Any]:
     """Return a ConfigMap as the API server sends it."""
-    found: dict[str, Any] = yaml.safe_load(text)
-    found["metadata"]["resourceVersion"] = str(version)
-    return found
+    document: dict[str, Any] = yaml.safe_load(text)
+    document["metadata"]["resourceVersion"] = str(version)
+    return document
 
 
 def known(*texts: str) -> KnownRules:

@@ -21,7 +21,7 @@ def documents(path: str) -> list[Any]:
 
 def own() -> set[str]:
     """Return the time series of the resolver."""
-    found = (each for each in vars(metrics).values() if isinstance(each, Counter | Gauge))
+    found = (var for var in vars(metrics).values() if isinstance(var, Counter | Gauge))
     names = {
         family.name + ("_total" if family.type == "counter" else "")
         for each in found
@@ -45,8 +45,8 @@ def test_alerts_and_monitor_name_what_there_is() -> None:
     probes = [container[f"{probe}Probe"]["httpGet"] for probe in ("readiness", "liveness")]
     (group,) = rules["spec"]["groups"]
 
-    assert {endpoint["port"]} == {each["name"] for each in container["ports"]} == {p["port"] for p in probes}
-    assert ["/readyz", "/healthz"] == [each["path"] for each in probes]
+    assert {endpoint["port"]} == {port["name"] for port in container["ports"]} == {p["port"] for p in probes}
+    assert ["/readyz", "/healthz"] == [probe["path"] for probe in probes]
     assert deployment["spec"]["selector"] == monitor["spec"]["selector"] == policy["spec"]["podSelector"]
     assert [{"targetLabel": "job", "replacement": "gpugate-images"}] == endpoint["relabelings"]
     for alert in group["rules"]:

@@ -69,11 +69,11 @@ class FakeReader:
     def _answer(self, method: str, image: Image) -> Future[InspectedImage]:
         self.asked.append(f"{method} {image.canonical}")
         future: Future[InspectedImage] = Future()
-        found = self.images.get(image.canonical, ImageError(Reason.NOT_FOUND, Text("no such image")))
-        if isinstance(found, Exception):
-            future.set_exception(found)
+        image_or_error = self.images.get(image.canonical, ImageError(Reason.NOT_FOUND, Text("no such image")))
+        if isinstance(image_or_error, Exception):
+            future.set_exception(image_or_error)
         else:
-            future.set_result(found)
+            future.set_result(image_or_error)
         return future
 
 
@@ -117,7 +117,9 @@ class World:
     def catalog(self) -> ImageCatalog:
         """Return what the gate reads."""
         objects = [each for each in self.api.objects.values() if each.get("data")]
-        loaded = load_rules([(each["metadata"]["name"], dump_yaml(each)) for each in objects], NAMESPACE)
+        loaded = load_rules(
+            [(document["metadata"]["name"], dump_yaml(document)) for document in objects], NAMESPACE
+        )
         assert () == loaded.errors
         return ImageCatalog(row for rule in loaded.rules.images for row in rule.rows)
 
@@ -136,7 +138,7 @@ def test_an_unknown_image_is_read_once_and_its_facts_are_written() -> None:
     assert [f"GET {APP}"] == world.reader.asked
     assert ("12.4", ["cuda>=12.4"], ("linux/amd64",)) == (
         str(facts.cuda),
-        [each.text for each in facts.constraints],
+        [constraint.text for constraint in facts.constraints],
         facts.platforms,
     )
     assert "12.4" == str(world.catalog().find(f"mirror.example.com/x@{digest('one')}").cuda)
@@ -235,7 +237,7 @@ def test_an_image_that_cannot_be_read_is_counted_logged_and_tried_later(
     world.reader.images[APP] = ImageError(reason, Text("registry.example.com: why"))
     before = fetches(reason)
     world.steps()
-    (line,) = [each.getMessage() for each in caplog.records if "not read" in each.getMessage()]
+    (line,) = [record.getMessage() for record in caplog.records if "not read" in record.getMessage()]
 
     assert line.startswith(f"image {APP}: not read ({reason}): registry.example.com: why; next attempt in ")
     assert (1.0, [f"GET {APP}"], []) == (
@@ -260,7 +262,7 @@ def test_a_tag_that_cannot_be_checked_keeps_its_facts() -> None:
 
 def test_requirements_that_are_too_long_are_left_out() -> None:
     """The other facts are written."""
-    long = {f"NVIDIA_REQUIRE_{each}": "cuda>=12.4 " * 80 for each in range(30)}
+    long = {f"NVIDIA_REQUIRE_{number}": "cuda>=12.4 " * 80 for number in range(30)}
     world = World()
     world.reader.images[APP] = inspected(APP, "one", ENV | long)
     world.steps()
@@ -362,7 +364,7 @@ def test_a_step_without_a_change_writes_nothing() -> None:
 @pytest.mark.parametrize("reason", [Reason.NOT_FOUND, Reason.UNAVAILABLE, Reason.RATE_LIMITED])
 def test_images_that_always_fail_are_asked_for_less_and_less(reason: Reason) -> None:
     """50 images of one registry in a day, with pods that come and go: fewer than 20 requests for each."""
-    images = [f"registry.example.com/x:{each}" for each in range(50)]
+    images = [f"registry.example.com/x:{number}" for number in range(50)]
     world = World()
     world.reader.images = dict.fromkeys(images, ImageError(reason, Text("why"), 5.0))
     for minute in range(24 * 60):
