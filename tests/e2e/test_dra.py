@@ -1,7 +1,7 @@
 """Dynamic Resource Allocation with a real API server and scheduler, which allocates what gpugate admits.
 
 No driver and no kubelet run: ResourceSlices are written by the tests. The scheduler makes the claims of
-extended resources; there is no controller that makes those of templates.
+extended resources; a controller makes those of templates only in the test of groups.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass
 from itertools import count
@@ -25,6 +26,7 @@ from rules.nodes.devices.state import GROUP
 from tests.e2e.cluster import ControlPlane, assets
 from tests.e2e.cluster import missing as absent
 from tests.e2e.daemon import reserve_port
+from tests.e2e.gangs import GangControlPlane, gang
 from tests.e2e.installed import GPU, TEAM, Installed, install, running
 from tests.e2e.manifests import Object
 from tests.e2e.serve_process import ask, eventually
@@ -188,21 +190,28 @@ class Cluster:
         eventually(lambda: self.installed.server.sample("gpugate_inventory_nodes") == 0)
 
 
-@pytest.fixture(scope="module")
-def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    """Yield a cluster with NVIDIA's device class and no nodes."""
-    binaries, folder = assets(), tmp_path_factory.mktemp("dra")
+@contextmanager
+def _started(folder: Path, kind: type[ControlPlane] = ControlPlane) -> Iterator[Cluster]:
+    """Run a cluster with NVIDIA's device class and no nodes while the block runs."""
+    binaries = assets()
     if absent(binaries) or not (binaries / "kube-scheduler").is_file():
         pytest.skip("no kube-scheduler: run `make e2e-assets`")
     log = folder / "serve.log"
     with (
         reserve_port() as held,
-        ControlPlane(binaries, folder / "cluster", scheduler=True) as control_plane,
+        kind(binaries, folder / "cluster", scheduler=True) as control_plane,
         running(install(control_plane, held.getsockname()[1]), log) as installed,
     ):
         cluster = Cluster(installed, log)
         cluster.add(device_class())
         cluster.kubectl("delete", "nodes", "--all")
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def clusters(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Yield a cluster with NVIDIA's device class and no nodes."""
+    with _started(tmp_path_factory.mktemp("dra")) as cluster:
         yield cluster
 
 
@@ -418,6 +427,46 @@ def test_devices_with_the_taint_of_a_rule_are_given_to_claims_that_tolerate_it(m
     finally:
         mixed.kubectl("delete", "devicetaintrule", "broken")
     mixed.says(claiming("asks", "old"), "denied the request", "Tesla-T4")
+
+
+@pytest.mark.needs_kubernetes("1.37")
+def test_pods_of_a_group_get_the_one_device_of_the_template_that_gpugate_admits(tmp_path: Path) -> None:
+    """A template for devices that are too old is denied; by its fix, both pods run on one device."""
+    with _started(tmp_path, GangControlPlane) as cluster, cluster.installed.cluster.controllers():
+        cluster.add_node("t4")
+        cluster.add_node("h100")
+        cluster.add(gpus_of("t4", T4_NAME, "12.2", number=2), gpus_of("h100", number=2))
+        for name, selector in (("old", OLD), ("new", NEW)):
+            shared = [{"name": "gpu", "resourceClaimTemplateName": name}]
+            cluster.add(_template(name, selector), gang(name, 2, resourceClaims=shared) | _in_team(name))
+        pods = {name: [_grouped(f"{name}-{number}", name) for number in range(2)] for name in ("old", "new")}
+        cluster.says(pods["old"][0], "denied the request", "Tesla-T4", NEW)
+        eventually(lambda: cluster.said(pods["new"][0]) == "")
+        for document in pods["new"]:
+            assert not isinstance(cluster.installed.create(json.dumps(document)), str)
+        nodes = [cluster.scheduled(document["metadata"]["name"]) for document in pods["new"]]
+        (generated,) = cluster.get("podgroup", "new")["status"]["resourceClaimStatuses"]
+
+        assert ["h100", "h100"] == nodes
+        assert ["h100"] == cluster.allocated(generated["resourceClaimName"])
+
+
+def _in_team(name: str) -> Object:
+    return {"metadata": {"name": name, "namespace": TEAM}}
+
+
+def _template(name: str, selector: str) -> Object:
+    """Return a ResourceClaimTemplate for one device that an expression selects."""
+    document = claim(name, selector)
+    return document | {"kind": "ResourceClaimTemplate", "spec": {"spec": document["spec"]}}
+
+
+def _grouped(name: str, group: str) -> Object:
+    """Return a Pod that uses the claim of its PodGroup; the template has the name of the group, too."""
+    claims = [{"name": "gpu", "resourceClaimTemplateName": group}]
+    document = pod(name, {"claims": [{"name": "gpu"}]}, {CUDA: "12.8"}, resourceClaims=claims)
+    document["spec"]["schedulingGroup"] = {"podGroupName": group}
+    return document
 
 
 def test_thousands_of_slices_at_once_leave_reviews_fast_and_memory_small(cluster: Cluster) -> None:

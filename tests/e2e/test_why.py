@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 
 from tests.e2e.cluster import ControlPlane, assets, kubernetes, missing
-from tests.e2e.daemon import Daemon
+from tests.e2e.gangs import GANGS, GangControlPlane, gang
 from tests.e2e.installed import TEAM, VCUDA_CORE, VCUDA_MEMORY, Installed
 from tests.e2e.serve_process import eventually
 from tests.support.paths import ROOT
@@ -265,41 +265,18 @@ def test_the_first_line_says_what_else_denies_the_pods(
     _first_line(installed, "llm", f"certain: its pods are denied: {cause}", namespace)
 
 
-# Gates and API versions with which a cluster schedules gangs: alpha in Kubernetes 1.36, beta and off in 1.37.
-_GANGS: Final = {
-    (1, 36): ("GenericWorkload=true,GangScheduling=true", "scheduling.k8s.io/v1alpha2"),
-    (1, 37): ("GenericWorkload=true", "scheduling.k8s.io/v1beta1"),
-}
-
-
-class _GangControlPlane(ControlPlane):
-    """A control plane that schedules gangs."""
-
-    def _daemon(self, name: str, port: int, health: str, flags: dict[str, object]) -> Daemon:
-        gates, version = _GANGS[kubernetes()]
-        more: dict[str, object] = {} if name == "etcd" else {"feature-gates": gates}
-        more |= {"runtime-config": f"{version}=true"} if name == "kube-apiserver" else {}
-        return super()._daemon(name, port, health, flags | more)
-
-
 @pytest.fixture
 def gangs(tmp_path: Path) -> Iterator[ControlPlane]:
     """Yield a cluster that schedules gangs, with a node of four GPUs, controllers and a namespace."""
     binaries = assets()
-    if missing(binaries) or not (binaries / "kube-scheduler").is_file() or kubernetes() not in _GANGS:
+    if missing(binaries) or not (binaries / "kube-scheduler").is_file() or kubernetes() not in GANGS:
         pytest.skip("no kube-scheduler that schedules gangs: run `make e2e-assets`")
-    with _GangControlPlane(binaries, tmp_path, scheduler=True) as found:
+    with GangControlPlane(binaries, tmp_path, scheduler=True) as found:
         found.kubectl("create", "namespace", "ml")
         found.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
         _add_node(found)
         with found.controllers("pod-garbage-collector-controller"):
             yield found
-
-
-def _gang(name: str, minimum: int) -> Object:
-    policy = {"gang": {"minCount": minimum}}
-    document = {"apiVersion": _GANGS[kubernetes()][1], "kind": "PodGroup", "metadata": {"name": name}}
-    return document | {"spec": {"schedulingPolicy": policy}}
 
 
 def _says(cluster: ControlPlane, text: str, *words: str, **options: Any) -> str:
@@ -321,7 +298,7 @@ def _says(cluster: ControlPlane, text: str, *words: str, **options: Any) -> str:
 def test_a_pod_whose_gang_lacks_a_denied_member_names_what_denies_it(gangs: ControlPlane) -> None:
     """To an administrator, and to a developer who may only view the namespace."""
     gangs.kubectl("create", "quota", "pods", "--hard=pods=2", "-n", "ml")
-    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_gang("train", 3)))
+    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(gang("train", 3)))
     spec = _pod("train", 1, restartPolicy="Never", schedulingGroup={"podGroupName": "train"})["spec"]
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}}
     job |= {"spec": {"parallelism": 3, "template": {"spec": spec}}}
@@ -346,7 +323,7 @@ def test_a_pod_whose_gang_lacks_a_denied_member_names_what_denies_it(gangs: Cont
 
 def test_a_pod_that_fits_but_waits_for_its_gang_names_the_pod_without_a_node(gangs: ControlPlane) -> None:
     """By the texts of a real scheduler."""
-    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_gang("train", 2)))
+    gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(gang("train", 2)))
     for name, gpus in (("small", 1), ("large", 9)):
         pod = _pod(name, gpus, schedulingGroup={"podGroupName": "train"})
         gangs.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(pod))
