@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Protocol
 
+from certs.kubernetes_api import Conflict
 from rules.nodes.runtime_modes import host_runtime
 from webhook.agent.labels import CUDA_LABELS, FACTS, NO_METADATA, NodeMetadata, differences, metadata_of
 from webhook.agent.metrics import CONTRADICTIONS, PUBLISHED
@@ -23,6 +24,8 @@ from webhook.cluster.resource import NODES
 _log = logging.getLogger("gpugate.agent")
 
 MANAGER: Final = "gpugate-agent"
+# How often a node that keeps changing is read again before it is a Conflict, as client-go's RetryOnConflict.
+_ATTEMPTS: Final = 5
 _CONTESTED: Final = "CudaLabelsContested"
 _DIFFER: Final = "DiscoveryLabelsDiffer"
 # (reason, fact) of every possible contradiction.
@@ -50,8 +53,17 @@ class NodeWriter:
     def publish(self, probe: Probe | None) -> None:
         """Set the labels and annotations for a probe; None: there is no driver, remove them.
 
-        Raises KubernetesError; Conflict if the node has changed meanwhile: try again.
+        A node that changes meanwhile is read again. Raises KubernetesError; Conflict if it changes each time.
         """
+        for _ in range(_ATTEMPTS - 1):
+            try:
+                self._publish(probe)
+            except Conflict:
+                continue
+            return
+        self._publish(probe)
+
+    def _publish(self, probe: Probe | None) -> None:
         node = self._api.get(self._path)
         if probe and _calls_hooks(node):
             probe = replace(probe, toolkit=None)

@@ -280,8 +280,8 @@ def test_the_time_of_a_publication_is_a_metric_and_a_failure_does_not_change_it(
     assert time.time() - 60 < first < second == published()
 
 
-def test_a_node_that_changes_between_read_and_write_is_a_conflict() -> None:
-    """A label that somebody sets at that moment is not overwritten."""
+def test_a_node_that_changes_between_read_and_write_is_read_again() -> None:
+    """As a kubelet that writes its status changes it; a label that somebody sets then is not overwritten."""
     cluster = Cluster()
 
     def meanwhile(*_: str) -> None:
@@ -289,10 +289,25 @@ def test_a_node_that_changes_between_read_and_write_is_a_conflict() -> None:
             cluster.label(cuda_major_version="11")
 
     cluster.before = meanwhile
+    writer(cluster).publish(T4)
+
+    others = {key: value for key, value in LABELS.items() if key not in CUDA_LABELS}
+    assert others | {"cuda-major-version": "11"} == cluster.labels
+
+
+def test_a_node_that_changes_at_each_write_is_a_conflict() -> None:
+    """After five attempts."""
+    cluster = Cluster()
+
+    def meanwhile(method: str, _: str) -> None:
+        if method == "APPLY":
+            cluster.label(other="x")
+
+    cluster.before = meanwhile
     with pytest.raises(Conflict):
         writer(cluster).publish(T4)
 
-    assert {"cuda-major-version": "11"} == cluster.labels
+    assert 5 == cluster.calls.count("APPLY gpu-1")
 
 
 def test_a_failed_event_does_not_prevent_labels(caplog: pytest.LogCaptureFixture) -> None:
