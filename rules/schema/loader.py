@@ -138,11 +138,26 @@ class _Loader:
                 continue
             if (kind := value.get("kind")) == _KIND:
                 self._config_map(document, path, value)
-            elif value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
+                continue
+            self._add_duplicates(document, path, value, beside=value)
+            if value.get("apiVersion", "v1") == "v1" and _is_misspelt(kind):
                 at = (*path, "kind")
                 near = did_you_mean(_KIND)
                 message = Message("unknown kind {kind!r}{near}", kind=kind, near=near)
                 self.errors.append(RuleError(document.locate(at), at, message))
+
+    def _add_duplicates(
+        self, document: Document, path: Path, value: dict[str, Any], beside: Iterable[str]
+    ) -> None:
+        """Add an error for each duplicate key of an object that is no rule, which may hide a rule.
+
+        beside: the members whose content is not checked.
+        """
+        if below := document.duplicates_below(path):
+            inside = [
+                error for key in beside if key in value for error in document.duplicates_below((*path, key))
+            ]
+            self.errors += _duplicates([error for error in below if error not in inside], "")
 
     def _config_map(self, document: Document, path: Path, value: dict[str, Any]) -> None:
         metadata = value.get("metadata")
@@ -159,6 +174,7 @@ class _Loader:
         is_resource_rule = legacy.get("type") == RESOURCE_RULE_TYPE
         is_rule = is_resource_rule or str(labels.get(TYPE_LABEL)) in KINDS
         if not is_rule and not self._is_unlabelled_rule(builder, metadata, labels, legacy, data):
+            self._add_duplicates(document, path, value, beside=("data", "binaryData"))
             return
         if not builder.errors:
             self._check_keys(builder, value, metadata)
@@ -179,10 +195,7 @@ class _Loader:
         if (version := value.get("apiVersion", "v1")) != "v1":
             builder.add_error((*path, "apiVersion"), expected("v1", repr(version)))
         self._check_metadata(builder, metadata)
-        builder.errors += [
-            RuleError(error.location, (), error.message, name, Code.DUPLICATE_KEY)
-            for error in document.duplicates_below(path)
-        ]
+        builder.errors += _duplicates(document.duplicates_below(path), name)
         self.errors += builder.errors
         if rule is not None and not builder.errors:
             self._builders.append((rule, builder))
@@ -392,6 +405,11 @@ class _Loader:
     def _add_conflict(self, rule: Rule, builder: RuleBuilder, path: Path, message: Message) -> None:
         path = (*builder.path, *path)
         self.errors.append(RuleError(builder.document.locate(path), path, message, rule.name, Code.CONFLICT))
+
+
+def _duplicates(errors: Iterable[SourceError], rule: str) -> list[RuleError]:
+    """Return errors of duplicate keys as those of a rule, which may have no name."""
+    return [RuleError(error.location, (), error.message, rule, Code.DUPLICATE_KEY) for error in errors]
 
 
 def claimed_path(rule: Rule) -> Path:

@@ -38,6 +38,7 @@ _EXPECTED: Final = {
 }
 _BLOCK: Final = Message(": write it as a block string (|)")
 _QUOTE: Final = Message(": quote it")
+_INCLUDE: Final = "include"  # the key of an object whose list may be meant
 # Other messages of pydantic, by type of the error and of the field; others are in English.
 _MESSAGES: Final = {
     "too_short List": Message(
@@ -90,7 +91,8 @@ def schema_errors(
                     message = Message("CEL: {message}", message=message)
                     code = Code.BAD_EXPRESSION
             case kind if kind in _EXPECTED:
-                message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value))
+                known = _known_keys(schema, detail["loc"])
+                message = expected(_EXPECTED[kind], kind_of(value), _remedy(kind, value, known))
                 code = Code.WRONG_TYPE
             case kind:
                 context = detail.get("ctx", {})
@@ -132,15 +134,19 @@ def _mistakes(error: ValidationError, schema: type[BaseModel]) -> Iterator[tuple
             yield detail, moved.get(detail["loc"], "")
 
 
-def _remedy(kind: str, value: object) -> Message:
-    """Return how to write a value of another type as a string or list."""
+def _remedy(kind: str, value: object, known: list[str]) -> Message:
+    """Return how to write a value of another type as a string, list or object. known: keys of the object."""
+    texts = [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
+    words = ", ".join(texts) if texts == value else ""
+    if words and _INCLUDE in known:
+        return _write(f"{{{_INCLUDE}: [{words}]}}")
     if kind == "list_type" and isinstance(value, str) and value:
         items = ", ".join(filter(None, (item.strip() for item in value.split(","))))
         return _write(f"[{items}]")
     if kind != "string_type":
         return Message()
-    if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
-        return _write(f'"{", ".join(value)}"')
+    if words:
+        return _write(f'"{words}"')
     return _BLOCK if isinstance(value, dict | list) else _QUOTE
 
 

@@ -555,6 +555,34 @@ def test_a_duplicate_key_in_a_list_does_not_affect_other_items() -> None:
     )
 
 
+def test_a_list_of_namespaces_is_an_error_with_what_to_write() -> None:
+    """In exemptions and in matches."""
+    match = {"resources": ["vendor.com/device"], "namespaces": ["ml", "web"]}
+    (error,) = _errors(injection_rule({"hostIPC": True}, match=match))
+
+    assert error.endswith("namespaces: expected an object, got a list: write {include: [ml, web]}")
+
+
+def test_two_objects_without_a_separator_are_an_error_at_each_duplicate_key() -> None:
+    """The last one would hide the rule before it, and there would be no rule at all."""
+    other = "apiVersion: v1\nkind: {kind}\nmetadata: {{name: other}}\n"
+    for kind in ("ConfigMap", "Secret"):
+        errors = _errors(INJECTION + other.format(kind=kind))
+        twice = [error.split("'")[1] for error in errors if "duplicate" in error]
+        assert ["apiVersion", "kind", "metadata"] == twice
+
+
+def test_the_data_of_an_object_that_is_no_rule_may_have_duplicate_keys() -> None:
+    """Whatever reads it decides; duplicates in its metadata are errors."""
+    text = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: a}\ndata: {x: '1', x: '2'}\n"
+    pod = "apiVersion: v1\nkind: Pod\nmetadata: {name: a}\nspec: {hostIPC: true, hostIPC: false}\n"
+
+    assert [] == _errors(text, pod)
+    assert ["0.yaml:3:21: duplicate key 'name': remove one of them"] == _errors(
+        text.replace("a}", "a, name: b}")
+    )
+
+
 def test_two_rules_with_one_key_conflict_and_both_are_reported() -> None:
     """It is unknown which one is intended, so neither is loaded."""
     texts = (RESOURCE, INJECTION, resource_rule(group="other"))
