@@ -84,6 +84,12 @@ def requested_memory(container: Container) -> RequestedMemory | None:
     return None
 
 
+def unit_of(name: str) -> int:
+    """Return the bytes of GPU memory that one of a resource is; 0 if they are unknown."""
+    row = _row(name)
+    return row.unit if row else 0
+
+
 def _amount(container: Container, name: str) -> Decimal:
     """Return the amount of a resource; 0 if it is invalid, which its own rule reports."""
     try:

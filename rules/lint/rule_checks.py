@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.cel.expression import Expression, number
 from rules.cel.syntax_errors import ExpressionError
-from rules.cuda.tables import Facts
+from rules.cuda.tables import Facts, toolkits
 from rules.kube.names import is_label_key, is_label_value, is_resource
 from rules.lint.profile_differences import profile_warnings
 from rules.model.match import Match, SelectorTerm
 from rules.model.rule import (
     CompatibilityRule,
     Exemption,
+    ImageCatalogRule,
     InjectionRule,
     LimitsPolicy,
     NodeProfile,
@@ -26,7 +27,7 @@ from rules.model.rule import (
     ResourceRule,
     Rule,
 )
-from rules.schema.errors import Code
+from rules.schema.errors import Code, suggested
 from rules.text.glob import covers, glob_text
 from rules.text.i18n import Language, Message
 
@@ -46,6 +47,13 @@ _INVALID_IN_IMAGE: Final = (
 # A range that a message states: `1 to 8`, also in Chinese. Numbers with more digits are no int64.
 _RANGE: Final = re.compile(r"(\d{1,18}) ?(?:to|\u5230|\u81f3|-|–|~) ?(\d{1,18})", re.ASCII)
 _IS_FALSE: Final = Message("is false")
+_PASSES: Final = Message(
+    "the message says {stated}, but {number} passes: {source}; write value >= {low} && value <= {high}"
+)
+_FAILS: Final = Message(
+    "the message says {stated}, but {number} is denied: {source}; write value >= {low} && value <= {high}, "
+    "or correct the message"
+)
 _INVALID_IN_NAMESPACE: Final = re.compile(r"[^a-z0-9*?-]")
 
 
@@ -69,6 +77,8 @@ def rule_warnings(rule: Rule, facts: Facts) -> Iterator[LintWarning]:
             warnings = _match(rule.match, ())
         case NodeProfile():
             warnings = profile_warnings(rule, facts)
+        case ImageCatalogRule():
+            warnings = _unknown_toolkits(rule, facts)
         case _:
             return
     for path, code, message in warnings:
@@ -76,6 +86,21 @@ def rule_warnings(rule: Rule, facts: Facts) -> Iterator[LintWarning]:
 
 
 _Warnings = Iterator[tuple["Path", Code, Message]]
+
+
+def _unknown_toolkits(rule: ImageCatalogRule, facts: Facts) -> _Warnings:
+    """Yield rows with a CUDA version that no known toolkit has; a newer one may exist."""
+    known = [*toolkits(facts)]
+    for index, row in enumerate(rule.rows):
+        cuda = row.cases[0].cuda
+        if cuda and cuda not in known and cuda > known[0]:
+            message = Message(
+                "no CUDA toolkit {cuda} is known, the newest is {newest}{near}",
+                cuda=cuda,
+                newest=known[-1],
+                near=suggested(str(cuda), list(map(str, known))),
+            )
+            yield ("images", index, "cuda"), Code.UNKNOWN_VERSION, message
 
 
 def _resource(rule: ResourceRule) -> _Warnings:
@@ -104,7 +129,7 @@ def _resource(rule: ResourceRule) -> _Warnings:
     for validation in rule.validations:
         if validation.expression.variables != ("value",):
             continue
-        if why := _fails(validation.expression, {"value": number(rule.default)}):
+        if why := fails(validation.expression, {"value": number(rule.default)}):
             source = validation.expression.source
             message = Message(
                 "the rule's own validation {why} for the default {default!r}: {source}",
@@ -116,30 +141,23 @@ def _resource(rule: ResourceRule) -> _Warnings:
 
 
 def _messages(rule: ResourceRule) -> _Warnings:
-    """Yield validations whose message states a range, such as `1 to 8`, that they do not check."""
+    """Yield validations whose message states a range, such as `1 to 8`, that they do not check, or deny."""
     for index, validation in enumerate(rule.validations):
         texts = (validation.message.in_language(language) for language in Language)
         stated = next(filter(None, map(_RANGE.fullmatch, texts)), None)
         if stated is None or validation.expression.variables != ("value",):
             continue
         low, high = int(stated[1]), int(stated[2])
-        for outside in (low - 1, high + 1):
-            if outside >= 0 and not _fails(validation.expression, {"value": outside}):
-                source = validation.expression.source
-                message = Message(
-                    "the message says {stated}, but {outside} passes: {source}; "
-                    "write value >= {low} && value <= {high}",
-                    stated=stated[0],
-                    outside=outside,
-                    source=source,
-                    low=low,
-                    high=high,
-                )
+        for count, words in ((low, _FAILS), (high, _FAILS), (low - 1, _PASSES), (high + 1, _PASSES)):
+            failed = fails(validation.expression, {"value": count})
+            if count >= 0 and bool(failed) is (words is _FAILS):
+                facts = {"stated": stated[0], "number": count, "low": low, "high": high}
+                message = words.having(**facts, source=validation.expression.source)
                 yield ("data", "validations", index), Code.CONTRADICTION, message
                 break
 
 
-def _fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
+def fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
     """Return how an expression fails for values, or None if it is true."""
     try:
         return None if expression(values) else _IS_FALSE
@@ -167,7 +185,7 @@ def _match(match: Match, prefix: Path) -> _Warnings:
         message = Message("the requirements for label {key!r} contradict each other", key=key)
         yield (*prefix, "podSelector"), Code.NEVER_MATCHES, message
     for index, condition in enumerate(match.conditions):
-        if not condition.variables and (why := _fails(condition, {})):
+        if not condition.variables and (why := fails(condition, {})):
             message = Message("{source} {why} for every container", source=condition.source, why=why)
             yield (*prefix, "conditions", index), Code.NEVER_MATCHES, message
 

@@ -14,10 +14,13 @@ from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
+from rules.cel.expression import number as number_of
+from rules.cuda.gpu_memory import MIB, shown, unit_of
 from rules.cuda.tables import BUILT_IN
 from rules.decision.exemptions import exempted
+from rules.decision.injection_stage import environment_value
 from rules.lint.profile_differences import contradicting_profiles, differences_of_rules
-from rules.lint.rule_checks import LintWarning, contradictions, rule_warnings
+from rules.lint.rule_checks import LintWarning, contradictions, fails, rule_warnings
 from rules.model.match import Match, ResourceIndex
 from rules.model.rule import (
     CompatibilityRule,
@@ -54,7 +57,17 @@ _MIN_SIMILARITY: Final = 0.85
 _KEY: Final = re.compile(r"^  key: (\S+)$", re.MULTILINE)
 _ADDITIONAL: Final = '  additional: "true"\n'
 _NO_RULES: Final = RuleSet()
+# Devices of one node.
+_MOST_COUNTED: Final = 8
 _OVERRIDES: Final = Message("overrides this rule")
+_UNUSED: Final = Message(
+    "conflicting values: {name} has another value in {rule_name} ({location}), which {why}; this value is "
+    "not used if both match; narrow one of the matches"
+)
+_DISPLACES: Final = Message(
+    "conflicting values: {name} has another value in {rule_name} ({location}), which is not used if both "
+    "match, because this rule applies first; narrow this match, or disable {rule_name}"
+)
 # By whether the other rule is a resource rule.
 _FIRST: Final = (
     Message("comes first by name"),
@@ -81,6 +94,7 @@ def lint(
     kept = [rule for rule in others if rule.name not in names]
     warnings = [*rule_set_warnings(RuleSet.of([*loaded.rules, *kept]), now, names)]
     warnings += _same_keys(loaded.rules, kept)
+    warnings += _displaced_values(RuleSet.of([*loaded.rules, *kept]), names)
     if inventory is not None:
         warnings += [
             LintWarning(
@@ -139,6 +153,7 @@ def _warnings(rules: RuleSet, now: float, checked: Collection[str]) -> Iterator[
     yield from _misspelt(rules, checked)
     yield from _missing_volumes(rules.injections)
     yield from _conflicting_values(rules, checked)
+    yield from _without_unit(rules, checked)
     for exemption in rules.exemptions:
         if exemption.name in checked:
             yield from _exemption(exemption, rules, now)
@@ -332,9 +347,15 @@ def _assignments(rules: RuleSet) -> Iterator[_Assignment]:
             yield from (_Assignment(rule, match, setting) for setting in settings_of(rule))
     for injection in sorted(rules.injections, key=lambda rule: rule.name):
         if injection.enabled and injection.action is InjectionAction.INJECT:
-            yield from (
-                _Assignment(injection, injection.match, setting) for setting in settings_of(injection)
-            )
+            for setting in settings_of(injection):
+                yield _Assignment(injection, _match_of(injection.match, setting.value), setting)
+
+
+def _match_of(match: Match, value: object) -> Match:
+    """Return the match of a value, which needs the resource that it is calculated from."""
+    if isinstance(value, EnvFromResource) and match.is_for((value.resource,)):
+        return replace(match, resources=(value.resource,))
+    return match
 
 
 def _conflicting_values(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
@@ -343,26 +364,77 @@ def _conflicting_values(rules: RuleSet, checked: Collection[str]) -> Iterator[Li
     Resource rules apply first, then injection rules in the order of their names; an existing value stays
     unless a rule overrides it. A narrow rule that takes precedence over a wider one is intended.
     """
+    for used, unused, is_override in _conflicts(rules, checked):
+        why = _OVERRIDES if is_override else _FIRST[isinstance(used.rule, ResourceRule)]
+        yield _of_conflict(unused, used, _UNUSED.having(why=why))
+
+
+def _displaced_values(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield settings of checked rules because of which that of another rule in force is not used.
+
+    A narrower match, or an override, says that this is intended.
+    """
+    for used, unused, _ in _conflicts(rules, checked):
+        if unused.rule.name not in checked and not used.overrides:
+            yield _of_conflict(used, unused, _DISPLACES)
+
+
+def _of_conflict(at: _Assignment, other: _Assignment, words: Message) -> LintWarning:
+    facts = {"name": at.setting.name, "rule_name": other.rule.name, "location": other.rule.location}
+    return LintWarning(at.rule.name, at.setting.path, Code.COMPETING_VALUES, words.having(**facts))
+
+
+def _conflicts(rules: RuleSet, checked: Collection[str]) -> Iterator[tuple[_Assignment, _Assignment, bool]]:
+    """Yield the used and the unused one of two settings, and whether it is used because it overrides."""
     by_name: dict[str, list[_Assignment]] = defaultdict(list)
     for assignment in _assignments(rules):
         by_name[assignment.setting.name].append(assignment)
-    for name, assignments in by_name.items():
+    for assignments in by_name.values():
         for first, second in _pairs(assignments, lambda assignment: assignment.rule.name in checked):
             if first.setting.value == second.setting.value or not _same_pod(first, second):
                 continue
             used, unused = (second, first) if second.overrides else (first, second)
             if not _wider(unused.match, used.match):
-                why = _OVERRIDES if second.overrides else _FIRST[isinstance(first.rule, ResourceRule)]
-                message = Message(
-                    "conflicting values: {name} has another value in {rule_name} "
-                    "({location}), which {why}; this value is not used if both match; "
-                    "narrow one of the matches",
-                    name=name,
-                    rule_name=used.rule.name,
-                    location=used.rule.location,
-                    why=why,
-                )
-                yield LintWarning(unused.rule.name, unused.setting.path, Code.COMPETING_VALUES, message)
+                yield used, unused, second.overrides
+
+
+def _without_unit(rules: RuleSet, checked: Collection[str]) -> Iterator[LintWarning]:
+    """Yield variables with the size of a count, such as 2 devices, which is 0 GiB without the size of one.
+
+    Not of a resource that is known to be in bytes, or whose rule accepts no such count.
+    """
+    by_key = {rule.key: rule for rule in rules.resources}
+    for rule in rules.injections:
+        for index, (_, source) in enumerate(rule.inject.env if rule.name in checked else ()):
+            if not isinstance(source, EnvFromResource) or source.unit != 1:
+                continue
+            known, own = unit_of(source.resource), by_key.get(source.resource)
+            values = {environment_value(source, number) for number in _accepted(own)}
+            if known == 1 or values != {environment_value(source, 0)}:
+                continue
+            message = Message(
+                "{template} is 0 for 1 to {most} {resource}: without unit, each is one byte; write unit: "
+                "{unit} if each is as much",
+                template=source.template,
+                most=_MOST_COUNTED,
+                resource=source.resource,
+                unit=(own and own.unit) or (shown(known // MIB) if known else "1Gi"),
+            )
+            yield LintWarning(rule.name, ("inject", "env", index, "fromResource"), Code.NO_EFFECT, message)
+
+
+def _accepted(rule: ResourceRule | None) -> list[int]:
+    """Return the numbers of devices that a rule accepts, and its default if it is a number."""
+    numbers = [*range(1, _MOST_COUNTED + 1)]
+    if rule is None:
+        return numbers
+    checks = [
+        validation.expression
+        for validation in rule.validations
+        if validation.expression.variables == ("value",)
+    ]
+    accepted = [number for number in numbers if not any(fails(check, {"value": number}) for check in checks)]
+    return [*accepted, int(number_of(rule.default))] if rule.default else accepted
 
 
 def _same_pod(one: _Assignment, other: _Assignment) -> bool:

@@ -61,6 +61,7 @@ class Code(StrEnum):
     EXEMPTS_ANY_TENANT = "exempts-any-tenant"
     CONTRADICTION = "contradiction"
     NOTHING_KNOWN = "nothing-known"
+    UNKNOWN_VERSION = "unknown-version"
 
 
 class RuleError(ValueError):

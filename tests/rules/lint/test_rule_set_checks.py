@@ -356,6 +356,63 @@ def test_a_conflicting_env_value_has_a_message_with_a_fix() -> None:
 
 
 @pytest.mark.parametrize(
+    ("own", "warnings"),
+    [
+        ({}, 1),
+        ({"resources": ["vendor.com/*"]}, 1),
+        ({"images": ["*/paddle*"]}, 0),
+        ({"namespaces": {"include": ["ml"]}}, 0),
+        ({"override": True}, 0),
+    ],
+)
+def test_a_value_that_displaces_that_of_an_equal_match_in_force_is_a_warning(
+    own: dict[str, Any], warnings: int
+) -> None:
+    """A more specific match, or `override`, says that this is intended."""
+    source = {"name": "A", "fromResource": {"name": DEVICE}}
+    in_force = injection_rule({"env": [source]}, name="b", match={"resources": [DEVICE, OTHER]})
+    override = own.get("override", False)
+    rule = env("A", "50", "a", override=override, **{key: own[key] for key in own if key != "override"})
+    loaded_others = loaded(in_force).rules
+    message = (
+        "a.yaml:10:14: inject.env[1].name: conflicting values: env A has another value in b (0.yaml:1:1), "
+        "which is not used if both match, because this rule applies first; narrow this match, or disable b"
+    )
+
+    result = lint([("a.yaml", rule)], NOW, others=loaded_others)
+    assert [message] * warnings == [str(warning) for warning in result.warnings]
+
+
+@pytest.mark.parametrize(
+    ("source", "own", "unit"),
+    [
+        ({"format": "{GiB}"}, None, "1Gi"),
+        ({"format": "m={MiB}", "unit": "1"}, None, "1Gi"),
+        ({"format": "{GiB}"}, {"resourceUnit": "256Mi"}, "256Mi"),
+        ({"format": "{GiB}", "unit": "1Gi"}, None, ""),
+        ({"format": "{bytes}"}, None, ""),
+        ({"format": "{value}"}, None, ""),
+        ({"format": "{GiB}"}, {"defaultValue": "8Gi"}, ""),
+        ({"format": "{GiB}"}, {"validations": [{"expression": "value > 1000"}]}, ""),
+        ({"name": "koordinator.sh/gpu-memory", "format": "{GiB}"}, None, ""),
+        ({"name": "tencent.com/vcuda-memory", "format": "{GiB}"}, None, "256Mi"),
+    ],
+)
+def test_a_size_of_a_count_without_its_unit_is_a_warning(
+    source: dict[str, Any], own: dict[str, Any] | None, unit: str
+) -> None:
+    """It would be 0; an amount in bytes is none, by its rule or by facts."""
+    inject = {"env": [{"name": "A", "fromResource": {"name": DEVICE} | source}]}
+    found = [
+        message
+        for message in messages(injection_rule(inject), *([resource_rule(**own)] if own is not None else []))
+        if "no-effect" in message or "is 0 for" in message
+    ]
+
+    assert ([True] if unit else []) == [f"write unit: {unit} if" in message for message in found]
+
+
+@pytest.mark.parametrize(
     ("first", "second", "path"),
     [
         ({"runtimeClassName": "a"}, {"runtimeClassName": "b"}, "inject.runtimeClassName"),
@@ -500,6 +557,35 @@ def test_a_validation_that_does_not_check_the_range_of_its_message_is_a_warning(
     assert bool(passes) == bool(texts)
     assert all(
         f"the message says {message}, but {passes} passes: {expression}; write" in text for text in texts
+    )
+
+
+@pytest.mark.parametrize(
+    ("message", "expression", "denied"),
+    [
+        ("1 to 80", "value >= 1 && value <= 8", "80"),
+        ("1 to 80", "value <= 8", "80"),
+        ("0 to 8", "value > 0 && value < 9", "0"),
+    ],
+)
+def test_a_validation_that_denies_an_end_of_the_range_of_its_message_is_a_warning(
+    message: str, expression: str, denied: str
+) -> None:
+    """The message or the expression is wrong."""
+    rule = resource_rule(validations=[{"expression": expression, "messageEn": message}])
+    (text,) = messages(rule)
+
+    assert f"the message says {message}, but {denied} is denied: {expression}; write" in text
+
+
+@pytest.mark.parametrize(("cuda", "warnings"), [("15.9", 1), ("12.14", 1), ("12.4", 0), ("9.2", 0)])
+def test_a_cuda_version_of_an_image_that_no_known_toolkit_has_is_a_warning(cuda: str, warnings: int) -> None:
+    """Older ones than the oldest known are not all known."""
+    read = lint([("f", image_catalog({"image": "a:*", "cuda": cuda}))], NOW)
+
+    assert ["unknown-version"] * warnings == [warning.code for warning in read.warnings]
+    assert all(
+        f"no CUDA toolkit {cuda} is known, the newest is " in str(warning) for warning in read.warnings
     )
 
 

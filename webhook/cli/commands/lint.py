@@ -72,6 +72,7 @@ ABOUT: Final[dict[Code, str]] = {
     Code.CONTRADICTION: "A node profile contradicts itself, its product, another profile, or present nodes; "
     "or a validation contradicts its message",
     Code.NOTHING_KNOWN: "A node profile states nothing that decides which images run",
+    Code.UNKNOWN_VERSION: "An image catalogue has a CUDA version that no known toolkit has",
 }
 
 
