@@ -64,7 +64,7 @@ run: $(VENV)/.runtime ## preview three example pods with the built-in rules, wit
 
 # Root has real nodes if this machine can run them; the demo says so if it cannot.
 demo: $(VENV)/.dev ## show in a cluster what gpugate does with three Deployments; builds its programs first (minutes, once; needs Go)
-	@$(BIN)/python tests/e2e/assets/build.py > /dev/null
+	@$(BIN)/python tests/e2e/assets/build.py --cluster > /dev/null
 	@test "$$(id -u)" != 0 || $(BIN)/python -m tests.e2e.assets.node > /dev/null || true
 	@$(BIN)/python -m tests.e2e.demo
 

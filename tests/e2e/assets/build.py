@@ -5,8 +5,8 @@ checksums, and the result is kept in the user's cache, one folder a pair of vers
 
 Run as a script it builds what is missing and prints the folder for KUBEBUILDER_ASSETS; the steps are on
 stderr. The argument is a version of Kubernetes, v1.31 (its newest patch) or v1.31.4; without one, it is that
-of go.mod. It needs Go (go.mod says from which version on), the module proxy the first time, and the standard
-library only.
+of go.mod. `--cluster` leaves out Karpenter and Helm. It needs Go (go.mod says from which version on), the
+module proxy the first time, and the standard library only.
 """
 # ruff: noqa: T201 - a build prints its steps
 
@@ -201,8 +201,9 @@ def main(arguments: list[str]) -> int:
     go = find_go()
     if go is None:
         return 2
+    versions = [argument for argument in arguments if argument != "--cluster"]
     try:
-        kubernetes = module_of(arguments[0]) if arguments else MODULE
+        kubernetes = module_of(versions[0]) if versions else MODULE
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
@@ -212,10 +213,11 @@ def main(arguments: list[str]) -> int:
         programs = PROGRAMS | ({"oracle": ORACLE} if kubernetes == MODULE else {})
         for name, package in programs.items():
             build_missing(folder(kubernetes) / name, package, go, kubernetes)
-        if not any(karpenter().glob("*.yaml")):
-            copy_definitions(go)
-        build_missing(karpenter() / "karpenter", f"{KARPENTER}/kwok", go, KARPENTER_MODULE)
-        build_missing(helm() / "helm", f"{HELM}/cmd/helm", go, HELM_MODULE)
+        if versions == arguments:
+            if not any(karpenter().glob("*.yaml")):
+                copy_definitions(go)
+            build_missing(karpenter() / "karpenter", f"{KARPENTER}/kwok", go, KARPENTER_MODULE)
+            build_missing(helm() / "helm", f"{HELM}/cmd/helm", go, HELM_MODULE)
     except subprocess.CalledProcessError as error:
         return error.returncode
     print(folder(kubernetes))
