@@ -117,10 +117,11 @@ def read_table(name: str) -> Any:
     path = _FOLDER / f"{name}.yaml"
     if name in GENERATED and not path.exists():
         return []
-    text, stored = path.read_text("utf-8"), STORED.read_text("utf-8")
-    head = _head(name, text)
-    if (start := stored.find(head)) >= 0:
-        return json.JSONDecoder().raw_decode(stored, start + len(head))[0]
+    text, stored = path.read_text("utf-8"), STORED.read_bytes()
+    head = _head(name, text).encode()
+    if (start := stored.find(head)) >= 0:  # a table is one line
+        line = stored[start + len(head) : stored.index(b"\n", start)]
+        return json.loads(line.rstrip(b",").removesuffix(b"]"))
     (document,) = read(text, path.name)
     if isinstance(document, SourceError):
         raise document
@@ -320,10 +321,16 @@ def lifecycle_of_branch(facts: Facts, branch: int) -> Fact[Lifecycle] | None:
     return _lifecycles(facts).get(branch)
 
 
+@derived
+def _newest_releases(facts: Facts) -> dict[int, DriverVersion]:
+    rows = (row for row in facts.table("drivers")["toolkits"] if Status(row["status"]).certain)
+    drivers = sorted(_driver(row["driver"]) for row in rows)
+    return {driver.branch: driver for driver in drivers}
+
+
 def newest_release(facts: Facts, branch: int) -> DriverVersion | None:
     """Return the newest driver of a branch that came with a toolkit; None if none is known."""
-    rows = (row for row in facts.table("drivers")["toolkits"] if Status(row["status"]).certain)
-    return max((driver for row in rows if (driver := _driver(row["driver"])).branch == branch), default=None)
+    return _newest_releases(facts).get(branch)
 
 
 @derived
