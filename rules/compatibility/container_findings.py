@@ -13,7 +13,7 @@ from rules.compatibility.checks.shared_gpu_count import may_share_one, too_many
 from rules.compatibility.node_evaluation import NodeEvaluator
 from rules.compatibility.report import MessageWriter
 from rules.compatibility.result import ExcessiveRequest, RuleRequirement
-from rules.cuda.gpu_memory import MIB, RequestedMemory, requested_memory
+from rules.cuda.gpu_memory import MIB, RequestedMemory, is_of_bytes, requested_memory
 from rules.cuda.requirements import shared_resources
 from rules.kube.pod import Container, ContainerKind, Pod
 from rules.model.check_result import CheckResult, Level
@@ -74,11 +74,17 @@ def report_on_any_node(
     return unmet
 
 
-def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
+def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Collection[str]) -> Amounts:
     """Return how many of each resource a node must have; none if no rule counts them."""
     if all(requirement.rule.sharing.checks.gpu_count is Level.COMPATIBLE for requirement in required):
         return ()
-    return requested_amounts(pod, names)
+    in_bytes = {
+        name
+        for container in pod.users
+        for name in container.names
+        if is_of_bytes(name, container.request(name))
+    }
+    return requested_amounts(pod, [name for name in names if name not in in_bytes])
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:

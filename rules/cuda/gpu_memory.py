@@ -71,7 +71,9 @@ def requested_memory(container: Container) -> RequestedMemory | None:
     """Return the memory that a container requests; None if it requests none, or another resource decides."""
     for name in container.names:
         row = _row(name) if "/" in name else None
-        if row is None or not (amount := _amount(container, name)):
+        if row is None or is_of_bytes(name, container.request(name)):
+            continue
+        if not (amount := _amount(container, name)):
             continue
         if any(
             other in container.names and _amount(container, other) >= least for other, least in row.unless
@@ -82,6 +84,14 @@ def requested_memory(container: Container) -> RequestedMemory | None:
         most = ceil(amount * row.unit / MIB)
         return RequestedMemory(name, most, row.unit, certain=not row.configurable, several=row.several)
     return None
+
+
+def is_of_bytes(name: str, quantity: object) -> bool:
+    """Return whether a quantity such as `8Gi` is meant in bytes, of a resource that counts larger units.
+
+    The resource's own rule reports it; the number that it stands for means nothing.
+    """
+    return isinstance(quantity, str) and quantity.endswith("i") and unit_of(name) > 1
 
 
 def unit_of(name: str) -> int:

@@ -165,6 +165,15 @@ def hami(amount: str, *nodes: Node) -> tuple[bool, tuple[str, ...]]:
     return decision.allowed, tuple(text for text in warning_texts(decision) if "gpumem" in text)
 
 
+def test_a_share_in_bytes_is_a_wrong_unit_and_nothing_else() -> None:
+    """The number of bytes is no number of MiB that nodes or GPUs could have."""
+    counted = node("counted", gfd("12.4", A100), **{GPU: "1", "nvidia.com/gpumem": "81920"})
+    for nodes in ([node("t4", gfd("12.4", T4))], [counted]):
+        decision = decided(nodes, asking({GPU: "1", "nvidia.com/gpumem": "10Gi"}))
+        assert (False, ()) == (decision.allowed, warning_texts(decision))
+        assert ["cf-crl-hami-gpumem"] == [violation.rule for violation in decision.violations]
+
+
 def test_a_share_of_more_memory_than_any_gpu_has_is_warned_about() -> None:
     """HAMi's memory is in no node's allocatable resources, and a setting may scale it: not certain."""
     small, large = node("t4", gfd("12.4", T4)), node("a100", gfd("12.4", A100))
