@@ -74,6 +74,7 @@ _TOLERATE: Final = Line("tolerate {tolerations}, unless your cluster adds it")
 _TOLERATE_OR_ENABLE: Final = Line("tolerate {tolerations}, or enable rule {rule}")
 _WAIT: Final = Line("the pod stays Pending until one of them is ready")
 _LABEL_NODES: Final = Line("label these nodes, for example with GPU Feature Discovery")
+_ADD_DRIVER: Final = Line("add the driver to --nodes, such as --nodes {preset}@570")
 _SETTINGS: Final = Line("policy: the owner of the rule can change {settings}")
 _DECLARED: Final = Line("{names} replaces what is known of the image")
 _REMOVE_DECLARATION: Final = Line("remove {names}")
@@ -138,11 +139,13 @@ class NodeTable(Message):
 class MessageWriter:
     """Writes messages.
 
-    containers: those that share a requirement. node: the one that the pod is bound to, or empty.
+    containers: those that share a requirement. node: the one that the pod is bound to, or empty. preset: the
+    name that stands for a node without a driver, or empty.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, presets: Iterable[str] = ()) -> None:
         self.node = ""
+        self.preset = next((name for name in presets if "@" not in name), "")
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
     def anywhere(self, rule: CompatibilityRule, container: Container, result: CheckResult) -> Finding:
@@ -208,7 +211,8 @@ class MessageWriter:
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
             cause = _IT.having(text=summary) if known else _UNDETERMINED.having(reason=summary)
-            fix = _IT.having(text=remedy) if remedy else Message() if known else _LABEL_NODES
+            unknown = _ADD_DRIVER.having(preset=self.preset) if self.preset else _LABEL_NODES
+            fix = _IT.having(text=remedy) if remedy else Message() if known else unknown
             named, kinds = self._named([required]), self._joined(self._kinds(members))
             reason = _ON_NODES.having(containers=named, cause=cause, nodes=kinds)
             notices.append(notice(required.rule.name, reason, fix, cause)._replace(lacks_fact=not known))

@@ -92,6 +92,7 @@ class Inventory:
     dra: devices and claims.
     operator: the settings of GPU Operator.
     source: the files of the nodes, for messages; empty: a cluster.
+    presets: names such as `t4` or `t4@550` that stand for nodes, with any number of GPUs.
     """
 
     __slots__ = (
@@ -105,6 +106,7 @@ class Inventory:
         "labels",
         "node_pools",
         "operator",
+        "presets",
         "source",
     )
 
@@ -119,6 +121,7 @@ class Inventory:
         self.operator = GpuOperator()
         self.facts = BUILT_IN
         self.source = ""
+        self.presets: tuple[str, ...] = ()
         self._devices: Mapping[str, NodeDevices] = {}  # by node
 
     def with_node(self, document: object) -> Inventory:
@@ -191,10 +194,10 @@ class Inventory:
         after._classes = {}
         return after
 
-    def from_files(self, source: str) -> Inventory:
-        """Return the inventory with the names of the files of its nodes."""
+    def from_files(self, source: str, presets: tuple[str, ...] = ()) -> Inventory:
+        """Return the inventory with the names of the files of its nodes, and with its presets."""
         after: Inventory = copy(self)
-        after.source = source
+        after.source, after.presets = source, presets
         return after
 
     def __len__(self) -> int:
@@ -434,7 +437,8 @@ class Inventory:
             return self
         after = Inventory()
         after.node_pools, after.dra, after._devices = self.node_pools, self.dra, self._devices
-        after.operator, after.source, after.facts = self.operator, self.source, self.facts
+        after.operator, after.facts = self.operator, self.facts
+        after.source, after.presets = self.source, self.presets
         after._rows, after._positions = self._rows.copy(), self._positions.copy()
         after.everything = self.everything
         removed: defaultdict[Fact, list[int]] = defaultdict(list)

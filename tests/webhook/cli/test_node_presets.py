@@ -45,7 +45,7 @@ def test_a_name_stands_for_a_node_by_facts(nodes: str, status: int, shown: str) 
 @pytest.mark.parametrize(
     ("nodes", "message"),
     [
-        ("l44", "l44: no file or GPU has this name – did you mean 'L4'?"),
+        ("l44", "l44: no file or GPU has this name – did you mean 'l4'? (known: a10, a100, "),
         ("eks:m5.large", "eks:m5.large: this machine type has no GPU of NVIDIA"),
         ("eks:x9.large", "eks:x9.large: no GPU of this machine type is known; name its GPU, such as l4"),
         ("t4@9", "t4@9: unknown driver branch 9;"),
@@ -58,6 +58,31 @@ def test_an_unknown_name_is_an_error(nodes: str, message: str) -> None:
 
     assert 2 == result.exit_code
     assert f"error: {message}" in result.stderr
+
+
+def test_the_fix_of_a_gpu_without_a_driver_is_to_add_one() -> None:
+    """Its labels are not those of nodes of the user."""
+    result = gpugate("preview", "-", "--nodes", "l4", input=POD)
+
+    assert "; add the driver to --nodes, such as --nodes l4@570 [compatibility-pgpu]" in result.stdout
+    assert "label these nodes" not in result.stdout
+
+
+@pytest.mark.parametrize(("gpus", "condition"), [(1, ""), (2, ", if it has as many GPUs as requested")])
+@pytest.mark.parametrize("nodes", ["l4@570", "eks:p4d.24xlarge@570"])
+def test_a_node_by_facts_is_chosen_only_if_it_has_as_many_gpus(nodes: str, gpus: int, condition: str) -> None:
+    """Their number is no fact."""
+    pod = POD.replace("nvidia.com/gpu: 1", f"nvidia.com/gpu: {gpus}")
+    result = gpugate("preview", "-", "--nodes", nodes, input=pod)
+
+    assert f"nodes 1 of 1 that the scheduler may choose{condition}: NVIDIA-" in result.stdout
+
+
+def test_a_node_by_facts_has_no_number_of_gpus_that_a_pod_exceeds() -> None:
+    """No machine has 1000."""
+    pod = POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1000")
+
+    assert "no node has more than" not in gpugate("preview", "-", "--nodes", "l4@570", input=pod).stdout
 
 
 def test_a_file_of_the_name_of_a_gpu_takes_precedence(

@@ -21,8 +21,9 @@ _CLOUDS: Final = ("gke", "eks", "aks")
 _TYPE: Final = "node.kubernetes.io/instance-type"
 _PRODUCT: Final = "nvidia.com/gpu.product"
 _PREFIXES: Final = ("NVIDIA-", "Tesla-")
-# More than any machine has.
-_GPUS: Final = "16"
+# More than any pod requests.
+_GPUS: Final = "1000000"
+_SEGMENT: Final = "datacenter"  # of the GPUs that an error lists; the others are many
 _NO_DRIVER: Final = Message(
     "{name} is a node by facts; its driver is unknown ({name}@570 states one), its number of GPUs is not "
     "checked"
@@ -40,8 +41,11 @@ def preset_node(text: str, facts: Facts) -> dict[str, Any] | None:
     if (labels := _labels(name, facts)) is None:
         if "." in text:  # a file
             return None
-        hint = suggestion(name.upper(), [row["product"] for row in facts.table("gpus")])
-        raise BadInputError(f"{text}: no file or GPU has this name{hint}")
+        known = _names(facts)
+        raise BadInputError(
+            f"{text}: no file or GPU has this name{suggestion(name.lower(), known)} "
+            f"(known: {', '.join(known)}; machine types such as gke:g2-standard-8, eks:p4d.24xlarge)"
+        )
     if has_driver:
         try:
             labels = labels_with(labels, parse_driver(driver, facts), [LabelNames()], add=True)
@@ -51,6 +55,12 @@ def preset_node(text: str, facts: Facts) -> dict[str, Any] | None:
     metadata = {"name": re.sub("[:_@]", "-", text).lower(), "labels": labels}
     status = {"allocatable": {"nvidia.com/gpu": _GPUS}, "conditions": [{"type": "Ready", "status": "True"}]}
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "status": status}
+
+
+def _names(facts: Facts) -> list[str]:
+    """Return the names of the GPUs of data centres, as they are written here."""
+    products = {row["product"].lower() for row in facts.table("gpus") if row["segment"] == _SEGMENT}
+    return sorted(name for name in products if _labels(name, facts))
 
 
 def _labels(name: str, facts: Facts) -> dict[str, str] | None:

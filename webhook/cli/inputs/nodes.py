@@ -38,29 +38,35 @@ def read_nodes(
         if not paths:
             objects: list[Any] = list(cluster.query(lambda api: api.inventory()))
             return inventory_of(objects, facts), objects
-        documents = [document for path in paths for document in _node_documents(path, facts)]
+        nodes = {path: _preset(path, facts) for path in paths}
+        documents = [document for path in paths for document in _node_documents(path, nodes[path])]
         objects = [document.value for document in documents]
         try:
             names = [path.rstrip("/").rpartition("/")[2] for path in paths[:_MOST_NAMES]]
             rest = ["…"] if len(paths) > _MOST_NAMES else []
-            return inventory_of(objects, facts).from_files(", ".join([*names, *rest])), objects
+            presets = tuple(path for path, node in nodes.items() if node)
+            return inventory_of(objects, facts).from_files(", ".join([*names, *rest]), presets), objects
         except InventoryError:
             for document in documents:
                 _check_nodes(document)
             raise
 
 
-def _node_documents(path: str, facts: Facts) -> Iterator[Document]:
-    """Yield the documents of files, or of a preset if no file has its name.
+def _preset(path: str, facts: Facts) -> dict[str, Any] | None:
+    """Return the node of a preset, or None if it is the path of a file. Raises BadInputError."""
+    if not path or "/" in path or path == "-" or Path(path).exists():
+        return None
+    from webhook.cli.inputs.node_presets import preset_node
+
+    return preset_node(path, facts)
+
+
+def _node_documents(path: str, preset: dict[str, Any] | None) -> Iterator[Document]:
+    """Yield the documents of files, or of a preset.
 
     Raises BadInputError, also for a file without documents.
     """
-    texts = read_path(path)
-    if path and "/" not in path and path != "-" and not Path(path).exists():
-        from webhook.cli.inputs.node_presets import preset_node
-
-        if node := preset_node(path, facts):
-            texts = iter([(path, json.dumps(node))])
+    texts = iter([(path, json.dumps(preset))]) if preset else read_path(path)
     for name, text in texts:
         empty = True
         for document in read(text, name):

@@ -9,7 +9,7 @@ from math import ceil
 from typing import Any, Final
 
 from rules import AdmissionRequest, Decision, Inventory, RuleSet, Snapshot
-from rules.kube.resource_quota import usage_of
+from rules.kube.resource_quota import Amount, usage_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import candidates
 from rules.text.i18n import Message
@@ -20,6 +20,9 @@ _MAX_NAMES: Final = 20  # of nodes in one row
 _MAX_PRODUCTS: Final = 4  # in one line
 _REQUESTS: Final = "requests."
 _SOME: Final = Message("{count} of {of} that the scheduler may choose: {products}")
+_SOME_IF: Final = Message(
+    "{count} of {of} that the scheduler may choose, if it has as many GPUs as requested: {products}"
+)
 _NONE: Final = Message("none of {of}: the labels, taints or amounts of each exclude it")
 _MORE: Final = Message("{products} and {count} more")
 
@@ -49,9 +52,15 @@ def candidate_nodes(
     of = request.group, request.kind, admitted(request, decision)
     templates = snapshot.policy.workloads.templates_of(*of)
     for path, raw in islice(templates.items(), _MAX_TEMPLATES):
-        nodes = _candidates(inventory, raw.get("spec", raw))
-        if nodes is not None:
-            results.append({"path": field_path(path), **_facts(inventory, labels, nodes)})
+        if not (amounts := _amounts(spec := raw.get("spec", raw))):
+            continue
+        result = {
+            "path": field_path(path),
+            **_facts(inventory, labels, _candidates(inventory, spec, amounts)),
+        }
+        # A preset has any number of GPUs.
+        several = inventory.presets and max(amounts.values()) > 1
+        results.append(result | {"amountsChecked": False} if several else result)
     return results
 
 
@@ -67,19 +76,21 @@ def candidate_lines(nodes: Iterable[dict[str, Any]]) -> Iterator[Message]:
         text: Message | str = ", ".join(products[:_MAX_PRODUCTS])
         if (more := len(products) - _MAX_PRODUCTS) > 0:
             text = _MORE.having(products=text, count=more)
-        line = _SOME if result["count"] else _NONE
+        line = _NONE if not result["count"] else _SOME if result.get("amountsChecked", True) else _SOME_IF
         yield line.having(count=result["count"], of=result["of"], products=text)
 
 
-def _candidates(inventory: Inventory, spec: Mapping[str, Any]) -> int | None:
-    """Return the nodes for a pod's spec as a bit set; None if it requests no devices."""
-    amounts = {
+def _amounts(spec: Mapping[str, Any]) -> dict[str, Amount]:
+    """Return how many devices a pod's spec requests, by resource."""
+    return {
         name.removeprefix(_REQUESTS): amount
         for name, amount in usage_of(spec).amounts.items()
         if name.startswith(_REQUESTS) and "/" in name
     }
-    if not amounts:
-        return None
+
+
+def _candidates(inventory: Inventory, spec: Mapping[str, Any], amounts: Mapping[str, Amount]) -> int:
+    """Return the nodes for a pod's spec as a bit set. amounts: of the devices that it requests."""
     nodes = candidates(inventory, spec)
     if not spec.get("nodeName"):
         nodes &= inventory.tolerated(spec.get("tolerations"))
