@@ -40,6 +40,7 @@ from rules.compatibility.taints import pending, untolerated_nodes, untolerated_p
 from rules.kube.node_selector_term import REQUIRED
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level
+from rules.model.edit import Edit, edit_of_flag
 from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.gpu_resources import Amounts
@@ -47,7 +48,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates, excluding
 from rules.text.bounded_cache import Budget
 from rules.text.i18n import Message
-from rules.text.paths import Path, field_path
+from rules.text.paths import field_path
 from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
@@ -84,7 +85,7 @@ def evaluate(
     A rule is never weakened by another: rules that warn are evaluated together with those that deny, and
     those of a dry run, which say nothing, with all others.
     """
-    writer = MessageWriter()
+    writer = MessageWriter(inventory.presets)
     findings: list[Finding] = []
     containers: dict[RuleRequirement, list[Container]] = {}
     requests: list[tuple[str, tuple[str, ...]]] = []
@@ -237,27 +238,35 @@ def _without_node(
     container = demand.containers[unmet][0]
     excluded = _excluded(demand, evaluator, result.elsewhere)
     violation = writer.none_fits(unmet.rule, result, prospects, excluded)
-    path = _path_of(container, [node_class.results for node_class in result.classes], unmet)
-    violation = violation._replace(path=field_path(path), container=container.path)
+    path, edits = (*container.path, "image"), list[Edit | None]()
+    if flags := _flags_of([node_class.results for node_class in result.classes], unmet):
+        (written, value), *_ = sorted(flags.items())
+        path = container.flag_path(written)
+        if value:
+            edits = [edit_of_flag(user, written, value) for user in demand.containers[unmet]]
+    known = tuple(edit for edit in edits if edit) if all(edits) else ()
+    violation = violation._replace(path=field_path(path), container=container.path, edits=known)
     return other._replace(findings=(*other.findings, violation))
 
 
-def _path_of(
-    container: Container,
-    results: Iterable[Iterable[tuple[RuleRequirement, tuple[CheckResult, ...]]]],
-    unmet: RuleRequirement,
-) -> Path:
-    """Return the path of the flag that makes each node incompatible, or else of the image.
+def _flags_of(
+    results: Iterable[Iterable[tuple[RuleRequirement, tuple[CheckResult, ...]]]], unmet: RuleRequirement
+) -> dict[str, str]:
+    """Return the flags of which each makes all nodes incompatible, with the values that resolve it.
 
     results: of each node class.
     """
-    flags: set[str] | None = None
+    flags: dict[str, str] | None = None
     for of_class in results:
         checks = (check for required, checks in of_class if required is unmet for check in checks)
-        incompatible = (check.origin[1] for check in checks if check.level is Level.INCOMPATIBLE)
-        written = {values["written"] for values in incompatible if "written" in values}
-        flags = written if flags is None else flags & written
-    return container.flag_path(min(flags)) if flags else (*container.path, "image")
+        incompatible = (check for check in checks if check.level is Level.INCOMPATIBLE)
+        written = {
+            check.origin[1]["written"]: check.instead[1]
+            for check in incompatible
+            if "written" in check.origin[1]
+        }
+        flags = {flag: flags[flag] for flag in flags if flag in written} if flags is not None else written
+    return flags or {}
 
 
 def _excluded(

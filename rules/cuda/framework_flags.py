@@ -53,6 +53,7 @@ class FlagRow:
     read: str  # the versions whose code was read
     remedy: Message
     status: Status
+    instead: str  # the value of the flag that is the first fix, or empty
 
 
 class ValueRequirement(NamedTuple):
@@ -61,6 +62,7 @@ class ValueRequirement(NamedTuple):
     compute: ComputeCapability | None  # None: the program for CUDA refuses the value on any GPU
     certain: bool
     remedy: Message
+    instead: str = ""  # as of FlagRow
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -89,6 +91,7 @@ class FlagRequirement:
     compute: ComputeCapability | None  # None: the program for CUDA refuses the value on any GPU
     certain: bool
     remedy: Message
+    instead: str = ""  # as of FlagRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,7 +272,7 @@ def _requirement(
         return None
     name = f"{framework.name} {version}" if version else framework.name
     certain = chosen.certain and framework.certain and value.certain
-    return FlagRequirement(name, value.written, chosen.compute, certain, chosen.remedy)
+    return FlagRequirement(name, value.written, chosen.compute, certain, chosen.remedy, chosen.instead)
 
 
 @lru_cache(maxsize=1024)
@@ -285,7 +288,7 @@ def required_by_value(
     least = min(rows, key=lambda row: row.compute or _NO_GPU)
     read = version is None or all(covers(row.read, version) for row in rows)
     certain = read and bool(current) and all(row.status.certain for row in rows)
-    return ValueRequirement(least.compute, certain, least.remedy)
+    return ValueRequirement(least.compute, certain, least.remedy, least.instead)
 
 
 def _covering(rows: tuple[FlagRow, ...], version: Version | None) -> tuple[FlagRow, ...]:
@@ -332,18 +335,30 @@ def _framework(key: str, entry: Mapping[str, Any], ways: Mapping[str, Mapping[st
     )
 
 
+def text_of_way(way: Mapping[str, str]) -> Text:
+    """Return the text of a row of `ways`, a suggested fix."""
+    return Text(**{language: text for language, text in way.items() if language != "value"})
+
+
 def _rows(
     rows: Iterable[Mapping[str, Any]], ways: Mapping[str, Mapping[str, str]], read: str
 ) -> Mapping[str, tuple[FlagRow, ...]]:
     by_value: dict[str, tuple[FlagRow, ...]] = {}
     for row in rows:
         texts = [ways[name] for name in row["ways"]]
-        remedy = Joined(" or ", [Text(**way) for way in texts])
+        remedy = Joined(" or ", map(text_of_way, texts))
         versions = row.get("versions")
         for value in row["values"]:
             written = value if row["compute"] == "value" else row["compute"]
             compute = None if written == _NONE else capability(written)
-            flag_row = FlagRow(compute, versions, read, remedy, Status(row["status"]))
+            flag_row = FlagRow(
+                compute,
+                versions,
+                read,
+                remedy,
+                Status(row["status"]),
+                next((way.get("value", "") for way in texts), ""),
+            )
             by_value[value.lower()] = (*by_value.get(value.lower(), ()), flag_row)
     return by_value
 

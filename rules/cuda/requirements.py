@@ -134,6 +134,7 @@ class ComputeRequirement(NamedTuple):
     origin: Message
     by_pod: bool = False  # the pod requires it, by annotation or flag; otherwise its image does
     remedy: Message = _NO_REMEDY  # an alternative to a newer GPU, or empty
+    instead: tuple[str, str] = ("", "")  # the flag as written, and the value that is the first alternative
 
 
 class FlagRefusal(NamedTuple):
@@ -718,6 +719,7 @@ def _compute_of_flags(needs: Iterable[FlagRequirement]) -> list[ComputeRequireme
             origin=_origin_of_flag(need, need.compute),
             by_pod=True,
             remedy=need.remedy,
+            instead=(need.written, need.instead),
         )
         for need in needs
         if need.compute is not None

@@ -28,6 +28,7 @@ from rules.cuda.framework_flags import (
     program_values,
     required_by_value,
     started_programs,
+    text_of_way,
 )
 from rules.cuda.gpu_memory import requested_memory
 from rules.cuda.image_catalog import covers, parse_version
@@ -38,7 +39,7 @@ from rules.cuda.tables import Facts, Status, capability, derived, read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.text.i18n import Joined, Message, Text
+from rules.text.i18n import Joined, Message
 from rules.text.printable import shortened
 
 BFLOAT16_SINCE: Final = ComputeCapability(8, 0)
@@ -306,7 +307,7 @@ def _check(framework: Framework, ways: Mapping[str, Any]) -> None:
         for key in ("stops", "float32"):
             covers(dtype[key], _SOME)
         for way in (*dtype["ways"], *dtype["ways_without_float16"]):
-            Text(**ways[way])
+            text_of_way(ways[way])
     for default in entry.get("fraction", {}).get("default", ()):
         Fraction(default["fraction"])
 
@@ -572,7 +573,7 @@ class _Program(NamedTuple):
             )
             ways = row["ways" if model.float16 else "ways_without_float16"]
             remedy: Message = Joined(
-                " or ", [Text(**self.facts.table("frameworks")["ways"][way]) for way in ways]
+                " or ", [text_of_way(self.facts.table("frameworks")["ways"][way]) for way in ways]
             )
             certain &= model.dtype_status.certain and (flag is None or flag.certain)
             return ModelPrecision(reason, remedy, certain, BFLOAT16_SINCE)

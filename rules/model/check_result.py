@@ -32,7 +32,8 @@ class CheckResult:
     that the container would end in, or 0. setting: the key of the rule that decides so (policy), or empty: it
     follows from facts about image, driver and GPU. warns: whether a pod is warned of it if it is UNSTABLE;
     otherwise it only makes other nodes preferable. path: of what causes it in the object; empty: the image.
-    edits: as of a finding.
+    edits: as of a finding. instead: a flag as written that causes it, and the value that resolves it, or
+    nothing.
     """
 
     level: Level
@@ -44,6 +45,7 @@ class CheckResult:
     warns: bool = True
     path: Path = ()
     edits: tuple[Edit, ...] = ()
+    instead: tuple[str, str] = ("", "")
     # Reason and error; a result is made once and shown often.
     summary: Message = field(init=False, repr=False, compare=False)
 

@@ -54,7 +54,7 @@ class ComputeCapabilityCheck(Check):
                 code = 0 if need.by_pod else _NO_KERNEL_IMAGE
                 reason = below(gpu, need.minimum, _NO_TEXT if need.certain else need.origin)
                 level = unmet(certain=need.certain)
-                yield CheckResult(level, reason, _way_out(need), code, need.origin)
+                yield CheckResult(level, reason, _way_out(need), code, need.origin, instead=need.instead)
         if not denied:
             yield from _missing_code(requirements, gpu)
 

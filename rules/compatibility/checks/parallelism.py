@@ -10,7 +10,7 @@ from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_de
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.model.check_result import CheckResult, Level, capped
-from rules.model.edit import Edit
+from rules.model.edit import Edit, edit_of_flag
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities, is_slice
@@ -156,21 +156,8 @@ def _lower_flag(program: Parallelism, requested: RequestedGpus, container: Conta
     count = requested.devices
     if len(program.written) != 1 or not count or (program.splits_model and count & (count - 1)):
         return ()
-    (written,) = program.written
-    lowered = f"{written.rstrip('0123456789')}{count}"
-    name, _, value = written.partition(" ")
-    edits: list[Edit] = []
-    for field in ("command", "args"):
-        words = container.strings(field)
-        for index, word in enumerate(words):
-            if value and words[index : index + 2] == [name, value]:
-                edits.append(Edit((*container.path, field, index + 1), value, str(count)))
-            elif written in word:
-                edits.append(Edit((*container.path, field, index), written, lowered))
-    name, _, value = written.partition("=")
-    if name in container.variables and container.variables[name].get("value") == value:
-        edits.append(Edit((*container.variable_path(name), "value"), value, str(count)))
-    return tuple(edits) if len(edits) == 1 else ()
+    edit = edit_of_flag(container, program.written[0], str(count))
+    return (edit,) if edit else ()
 
 
 def _over_slices(level: Level, program: Parallelism, needed: int, nodes: int) -> CheckResult:

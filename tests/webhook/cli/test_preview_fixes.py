@@ -77,6 +77,42 @@ def test_diff_prints_the_fixes_and_writes_nothing(file: Path) -> None:
     assert result.exit_code == 1
 
 
+@pytest.mark.parametrize(
+    ("command", "fixed"),
+    [
+        ("args: [--model=x, --dtype, bfloat16]", "args: [--model=x, --dtype, half]"),
+        ("args: [--model=x, --dtype=bfloat16]", "args: [--model=x, --dtype=half]"),
+        (
+            'command: [sh, -c, "vllm serve x --dtype bfloat16 --port 80"]',
+            'command: [sh, -c, "vllm serve x --dtype half --port 80"]',
+        ),
+        ('command: [sh, -c, "D=bfloat16; vllm serve x --dtype $D"]', ""),
+        ('command: [sh, -c, "test --dtype bfloat16; vllm serve x --dtype bfloat16"]', ""),
+    ],
+)
+def test_a_data_type_that_no_gpu_has_is_replaced_where_it_is_written_once(
+    command: str, fixed: str, tmp_path: Path
+) -> None:
+    """By the first alternative of the facts; a script is changed only if it is certain what sets it."""
+    text = f"""\
+kind: Pod
+apiVersion: v1
+metadata: {{name: serve}}
+spec:
+  containers:
+    - name: vllm
+      image: vllm/vllm-openai:v0.8.5
+      {command}
+      resources: {{limits: {{nvidia.com/gpu: 1}}}}
+"""
+    path = tmp_path / "pod.yaml"
+    path.write_text(text, "utf-8")
+    result = _preview("--fix", path, "--nodes", "t4@570")
+
+    assert text.replace(command, fixed or command) == path.read_text("utf-8")
+    assert (0 if fixed else 1) == result.exit_code
+
+
 def test_diff_of_a_file_without_fixes_is_empty(file: Path) -> None:
     """Its exit status is 0."""
     file.write_text(FIXED, "utf-8")
