@@ -63,7 +63,7 @@ class PodExemptions:
         self._namespace = namespace
         self._now = now
         self._covered: dict[str, bool] = {}
-        self.taken: dict[str, str] = {}
+        self.taken: dict[str, Exemption] = {}
         self._labels = pod.labels
         self._pod = pod
 
@@ -71,7 +71,7 @@ class PodExemptions:
         """Return what exempts the pod from a rule, and take note of it; None where nothing does."""
         for exemption in self._by_rule.get(rule, ()):
             if self._now < exemption.expires and self._covers(exemption):
-                self.taken[rule] = exemption.name
+                self.taken[rule] = exemption
                 return exemption
         return None
 

@@ -537,7 +537,8 @@ class Pipeline:
                 others += self._exemptions.expired([violation.rule for violation in violations])
             notices = tuple(dict.fromkeys(others) if len(others) > 1 else others)
             warnings = warning_lines((*violations, *notices))
-        audit = record.audit(rules, violations, declared, self._exemptions.taken if self._exemptions else {})
+        exempted = self._exemptions.taken if self._exemptions else {}
+        audit = record.audit(rules, violations, declared, exempted)
         # That no nodes are known is no property of the pod; unknown CUDA versions are counted in a metric.
         if lines := [
             f"{path}: {reason.en}"
@@ -560,6 +561,7 @@ class Pipeline:
             declared=tuple(dict.fromkeys(chain(*declared.values()))) if declared else (),
             not_checked=tuple(self._not_checked),
             pods_patch=() if self._is_pod else tuple(self._pod.recorder.operations),
+            exempted=tuple(exempted.items()),
         )
 
 
@@ -641,6 +643,7 @@ def _together(shared: _Shared, decisions: list[Decision]) -> Decision:
         "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
         "not_checked": tuple(part for decision in decisions for part in decision.not_checked),
         "pods_patch": tuple(operation for decision in decisions for operation in decision.pods_patch),
+        "exempted": tuple(dict.fromkeys(pair for decision in decisions for pair in decision.exempted)),
     }
     if denying := [violation for violation in violations if violation.action is Action.DENY]:
         return Decision.deny(shared.denial(denying), violations, **facts)

@@ -100,7 +100,7 @@ class Record:
         rules: Collection[str],
         violations: Collection[Finding],
         declared: Mapping[str, Sequence[str]],
-        exempted: Mapping[str, str],
+        exempted: Mapping[str, Exemption],
     ) -> dict[str, str]:
         """Return the annotations of the audit event.
 
@@ -118,7 +118,7 @@ class Record:
         if declared:
             audit["declared"] = _listing(declared)
         if exempted:
-            audit["exempted"] = _listing({rule: [exemption] for rule, exemption in exempted.items()})
+            audit["exempted"] = _listing({rule: [exemption.name] for rule, exemption in exempted.items()})
         if violations:
             dry = [violation for violation in violations if violation.action is Action.DRYRUN]
             if others := [violation for violation in violations if violation.action is not Action.DRYRUN]:

@@ -39,15 +39,27 @@ def servers_without_gpu(policy: Policy, request: AdmissionRequest) -> Iterator[N
 
     Raises ObjectError.
     """
-    document, workloads = request.object or {}, policy.workloads
     # Of other kinds, other pods may have the GPUs, or what refers to a template asks for them.
-    if request.kind in multi_node_signs().kinds or (request.group, request.kind) in workloads.templates:
+    if (
+        request.kind in multi_node_signs().kinds
+        or (request.group, request.kind) in policy.workloads.templates
+    ):
         return
-    raw_pods = workloads.pods_of(request.group, request.kind, document)
-    pods = [Pod(document, raw, path, others) for path, (raw, others) in raw_pods.items()]
+    pods = _pods(policy, request)
     if not any(map(_may_get_a_gpu, pods)):
         for pod in pods:
             yield from _of_pod(policy, pod)
+
+
+def requests_devices(policy: Policy, request: AdmissionRequest) -> bool:
+    """Return whether a pod of an object requests an extended resource or a claim. Raises ObjectError."""
+    return any(pod.users or pod.claimers for pod in _pods(policy, request))
+
+
+def _pods(policy: Policy, request: AdmissionRequest) -> list[Pod]:
+    document, by_annotation = request.object or {}, policy.annotation_requests
+    raw_pods = policy.workloads.pods_of(request.group, request.kind, document)
+    return [Pod(document, raw, path, others, by_annotation) for path, (raw, others) in raw_pods.items()]
 
 
 def _may_get_a_gpu(pod: Pod) -> bool:
@@ -75,7 +87,7 @@ def _of_pod(policy: Policy, pod: Pod) -> Iterator[NotChecked]:
 
 
 def _server(policy: Policy, container: Container) -> str:
-    """Return the model server that a container runs on GPUs, or an empty text."""
+    """Return the model server that a container runs on GPUs, or else a flag of several GPUs, or nothing."""
     signs, command = _signs(), container.strings("command")
     arguments = " ".join(container.strings("args"))
     line = " ".join([*command, arguments])
@@ -93,7 +105,8 @@ def _server(policy: Policy, container: Container) -> str:
             not command and server.image.search(container.image) and server.arguments.search(arguments)
         ):
             return server.name
-    return ""
+    several = signs.several_gpus.search(line)
+    return f"`{several[0]}`" if several else ""
 
 
 def _has_gpu(resources: Any) -> bool:
@@ -113,6 +126,7 @@ class _Signs(NamedTuple):
     """Their part of facts/container_signs.yaml. variables: beginnings of names."""
 
     servers: tuple[_Server, ...]
+    several_gpus: re.Pattern[str]
     without_gpu: re.Pattern[str]
     variables: tuple[str, ...]
     annotations: frozenset[str]
@@ -133,6 +147,7 @@ def _signs() -> _Signs:
             )
             for row in table["model_servers"]
         ),
+        re.compile(table["several_gpus"]),
         re.compile(table["without_gpu"]),
         tuple(table["without_gpu_variables"]),
         frozenset(table["gpu_annotations"]),

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from rules.kube.json_patch import Operation
 from rules.model.finding import Finding, audit_list
+from rules.model.rule import Exemption
 from rules.text.i18n import Message, Text
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
@@ -55,7 +56,8 @@ class Decision(NamedTuple):
     cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
     the best of the nodes, if that is not plain. declared: the annotations and variables of the pod that
     replace what is known of an image. not_checked: what nothing is known of. withheld: the effect without the
-    cap of `--enforcement-action`, if there would be one. code: the HTTP status of a denial.
+    cap of `--enforcement-action`, if there would be one. code: the HTTP status of a denial. exempted: the
+    names of rules that have no effect on a pod, each with the exemption.
     """
 
     allowed: bool = True
@@ -73,6 +75,7 @@ class Decision(NamedTuple):
     pods_patch: tuple[Operation, ...] = ()
     withheld: Effect | None = None
     code: int = 403
+    exempted: tuple[tuple[str, Exemption], ...] = ()
 
     @classmethod
     def deny(cls, message: Message, violations: tuple[Finding, ...] = (), **facts: Any) -> Decision:

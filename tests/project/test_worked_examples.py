@@ -15,8 +15,8 @@ from tests.support.worked_examples import FOLDER, PAGES, Example, examples, page
 EXAMPLES = {example.name: example for example in examples()}
 PREVIEWED = [name for name, example in EXAMPLES.items() if example.command == "gpugate preview"]
 # The first characters of an answer, and what only an answer to a warning has.
-MARKS = {"unchanged": "✓", "patched": "✎", "denied": "✗", "warned": "✓✎", "told": "✓–"}
-FOUND = ("    deny ", "    warn ", "    quota ", " not checked ", "error: ", "warning: ")
+MARKS = {"unchanged": "✓·", "patched": "✎", "denied": "✗", "warned": "✓✎", "told": "✓–"}
+FOUND = ("    deny ", "    warn ", "    quota ", "– not checked ", "error: ", "warning: ")
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def test_every_subject_has_an_example() -> None:
 
 def _mark(answer: str) -> str:
     """Return the mark of the last object."""
-    marked = [line for line in answer.splitlines() if line.startswith(("✓", "✎", "✗", "–"))]
+    marked = [line for line in answer.splitlines() if line.startswith(("✓", "✎", "✗", "–", "·"))]
     return next(line[0] for line in reversed(marked) if line[0] != "–" or " unchanged " in line)
 
 

@@ -58,6 +58,26 @@ def test_a_model_server_without_a_gpu_is_named(server: str, container: dict[str,
 
 
 @pytest.mark.parametrize(
+    ("flag", "is_named"),
+    [
+        ("--tensor-parallel-size=2", True),
+        ("--tp-size 4", True),
+        ("--num-shard=16", True),
+        ("--tensor-parallel-size=1", False),
+        ("--no-tp-size=2", False),
+        ("--tensor-parallel-size=2 --device cpu", False),
+    ],
+)
+def test_a_flag_for_several_gpus_without_a_gpu_is_named(flag: str, is_named: bool) -> None:
+    """Of any program: it is no model server that is known."""
+    container = {"image": "team/app:1", "command": ["python3", "serve.py", *flag.split()]}
+    reasons = [reason for _, reason in of_pod(container)]
+
+    assert is_named is bool(reasons)
+    assert all(f"asks for a GPU, which `{flag}` in container 'c0' needs" in reason for reason in reasons)
+
+
+@pytest.mark.parametrize(
     "container",
     [
         {"image": "busybox"},

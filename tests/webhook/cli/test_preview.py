@@ -16,6 +16,7 @@ import yaml
 from click.testing import Result
 
 from rules.text.yaml_document import SourceError
+from tests.support.builders import exemption
 from tests.support.builders import pod as pod_of
 from tests.support.command import gpugate
 from tests.support.dra_clusters import T4_NAME, bare_node, claim_template, device_class, gpus_of
@@ -57,7 +58,8 @@ def test_the_examples_are_patched_denied_and_unchanged() -> None:
     lines = [line for line in result.stdout.splitlines() if line and not line.startswith(" ")]
 
     assert (1, "") == (result.exit_code, result.stderr)
-    assert ["✗ denied", "✎ patched", "✓ unchanged"] == [" ".join(line.split()[:2]) for line in lines[:3]]
+    assert ["✗ denied", "✎ patched", "· unchanged"] == [" ".join(line.split()[:2]) for line in lines[:3]]
+    assert "Pod shop/web; no accelerators requested" in lines[2]
     assert "3 objects: 1 patched, 1 denied, 1 unchanged, 0 with warnings" == lines[3]
 
 
@@ -98,8 +100,23 @@ def test_objects_without_pods_are_counted_as_skipped(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", ["preview", "explain"])
+def test_an_exempt_pod_is_not_only_unchanged(command: str, tmp_path: Path) -> None:
+    """The exemption is named, with its end."""
+    rules = tmp_path / "exemption.yaml"
+    rules.write_text(
+        exemption("cf-crl-pgpu-*", expires="2999-01-01", namespaces={"include": ["ml"]}), "utf-8"
+    )
+    path = _write(tmp_path, pod({"nvidia.com/gpu": 1}))
+    options = ["--rules", "builtin", "--rules", rules]
+
+    assert "exempt: exemption until 2999-01-01" in gpugate(command, path, *options).stdout
+    (facts,) = _objects(_preview(path, *options, "-o", "json"))
+    assert [{"rule": "cf-crl-pgpu-gpu", "name": "exemption", "until": "2999-01-01"}] == facts["exemptions"]
+
+
+@pytest.mark.parametrize("command", ["preview", "explain"])
 def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_path: Path) -> None:
-    """Once, at the end of the text format, and not with nodes."""
+    """In the heading of each object, and why at the end of the text format; not with nodes."""
     path = _write(tmp_path, pod({"nvidia.com/gpu": 1}), pod({"nvidia.com/gpu": 1}))
     nodes = ["--nodes", str(EXAMPLES.parent / "compatibility/nodes.yaml")]
     whole, with_nodes, for_machines = (
@@ -109,7 +126,7 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     assert whole.endswith(
         "\n– CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)\n"
     )
-    assert 1 == whole.count("not checked")
+    assert [2, 1] == [whole.count(text) for text in ("Pod ml/train; CUDA not checked ", "– CUDA")]
     assert "CUDA compatibility not checked" not in with_nodes
     assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
         [each["reason"] for each in document["notChecked"]]
@@ -186,6 +203,7 @@ def test_json_has_result_violations_and_patch_of_each_object(tmp_path: Path) -> 
         "warnings",
         "notes",
         "notChecked",
+        "exemptions",
         "quotas",
         "patch",
         "podsPatch",
@@ -279,11 +297,11 @@ def test_results_and_summary_are_available_in_chinese(tmp_path: Path) -> None:
 
     assert [
         f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/denied.yaml:2",
-        f"✎ 已修改     Pod ml/paddle-inference  {EXAMPLES}/patched.yaml:2",
-        f"✓ 未修改     Pod shop/web  {EXAMPLES}/unchanged.yaml:2",
+        f"✎ 已修改     Pod ml/paddle-inference；未检查 CUDA  {EXAMPLES}/patched.yaml:2",
+        f"· 未修改     Pod shop/web；未请求加速器  {EXAMPLES}/unchanged.yaml:2",
         f"– 已跳过     Service default/a  {other}:1",
         f"– 未修改     Pod ml/train  {other}:6",
-    ] == [line for line in lines if line[:1] in {"✎", "✗", "✓", "–"} and "CUDA" not in line]
+    ] == [line for line in lines if line[:1] in {"✎", "✗", "·", "–"} and "CUDA 兼容性" not in line]
     assert "5 个对象：1 个已修改，1 个拒绝，2 个未修改，0 个有警告，1 个已跳过" in lines
     assert ["拒绝", "拒绝", "–"] == [line.split()[0] for line in lines if line[4:6] in {"拒绝", "– "}]
 

@@ -14,12 +14,13 @@ import msgspec
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language, explain
 from rules.decision.trace import ContainerTrace, Edit, Explanation, PodTrace, RuleEvaluation, RuleOutcome
+from rules.decision.unrequested import requests_devices
 from rules.kube.json_patch import pointer
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
 from webhook.admission.review import encode
-from webhook.cli.inputs.not_checked import not_checked_facts, not_checked_lines, without_nodes
+from webhook.cli.inputs.not_checked import not_checked_facts, not_checked_lines, remarks, without_nodes
 from webhook.cli.inputs.options import (
     decision_options,
     object_namespace_option,
@@ -40,13 +41,13 @@ from webhook.cli.terminal.vocabulary import (
     DENIED,
     EXAMPLES,
     EXEMPT,
-    ITS_PODS,
     NO_RESOURCES,
     NODES,
     NOT_APPLICABLE_RULES,
     NOT_CHECKED,
     NOT_CHECKED_MARK,
     NOTE,
+    NOTHING_MARK,
     PATCHED,
     REQUIRES,
     SKIPPED,
@@ -127,14 +128,16 @@ def _edit(edit: Edit, language: Language) -> dict[str, Any]:
     return {"path": pointer(edit.path), "value": edit.value, "rule": edit.rule, "reason": reason}
 
 
-def result_of(explanation: Explanation) -> tuple[str, Message, str]:
-    """Return the mark, the word and the colour of the result."""
+def result_of(explanation: Explanation, *, has_devices: bool) -> tuple[str, Message, str]:
+    """Return the mark, the word and the colour of the result. has_devices: as of `remarks`."""
     if explanation.out_of_scope:
         return NOT_CHECKED_MARK, SKIPPED, "dim"
     if not explanation.decision.allowed:
         return "✗", DENIED, "red"
     if explanation.decision.patch:
         return "✎", PATCHED, "green"
+    if not (has_devices or explanation.decision.not_checked):
+        return NOTHING_MARK, UNCHANGED, "dim"
     looked_at = explanation.decision.rules or not explanation.decision.not_checked
     return ("✓", UNCHANGED, "green") if looked_at else (NOT_CHECKED_MARK, UNCHANGED, "dim")
 
@@ -194,7 +197,8 @@ def command(
             facts.append(heading | explanation_facts(explanation, session.language, everything=everything))
             facts[-1]["nodes"] = nodes
         else:
-            show(writer.tree(heading, explanation, candidate_lines(nodes)))
+            has_devices = requests_devices(session.policy, request)
+            show(writer.tree(heading, explanation, candidate_lines(nodes), has_devices=has_devices))
     if output == "json":
         print_json(encode({"objects": facts}).decode())
     else:
@@ -210,14 +214,22 @@ class _TreeWriter:
         self._language = language
         self._everything = everything
 
-    def tree(self, heading: dict[str, str], explanation: Explanation, nodes: Iterable[Message]) -> Tree:
+    def tree(
+        self,
+        heading: dict[str, str],
+        explanation: Explanation,
+        nodes: Iterable[Message],
+        *,
+        has_devices: bool,
+    ) -> Tree:
         """Return the explanation of an object as a tree. nodes: lines on where its pods may run."""
         from rich.tree import Tree
 
-        mark, result, colour = result_of(explanation)
+        mark, result, colour = result_of(explanation, has_devices=has_devices)
         title = f"{heading['kind']} {heading['namespace']}/{heading['name']}"
-        if explanation.decision.pods_patch:
-            title = f"{title}; {self._say(ITS_PODS)}"
+        if not explanation.out_of_scope:
+            parts = remarks(explanation.decision, has_devices=has_devices)
+            title = self._say(Joined("; ", [title, *parts]))
         root = _line(
             (f"{mark} {self._say(result)}", f"bold {colour}"),
             (title, "bold"),

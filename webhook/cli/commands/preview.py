@@ -12,7 +12,8 @@ from typing import Any, Final
 import click
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language
-from rules.text.i18n import Message
+from rules.decision.unrequested import requests_devices
+from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
 from rules.text.printable import printable
 from rules.text.yaml_document import SourceError, read
@@ -21,8 +22,10 @@ from webhook.cli.inputs.fixes import fix_texts
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
     WITHOUT_NODES,
+    exemption_lines,
     not_checked_facts,
     not_checked_lines,
+    remarks,
     without_nodes,
 )
 from webhook.cli.inputs.objects import ObjectSource
@@ -67,6 +70,7 @@ from webhook.cli.terminal.console import (
 from webhook.cli.terminal.vocabulary import (
     ACTION_COLOURS,
     ACTIONS,
+    BETWEEN,
     CAPPED_PREVIEW,
     DENIED,
     FIXED,
@@ -77,6 +81,7 @@ from webhook.cli.terminal.vocabulary import (
     NOT_CHECKED_MARK,
     NOT_FIXED,
     NOTE,
+    NOTHING_MARK,
     PATCHED,
     PODS_PATCHED_COUNT,
     PREVIEW_SUMMARY,
@@ -99,6 +104,7 @@ class Preview:
         name: name, or generateName with `*` at its end.
         nodes: of `candidate_nodes`.
         has_pods: whether the kind of the object contains pods, or a rule is for it; others are skipped.
+        has_devices: whether a pod requests an extended resource or a claim.
         quotas: quotas for which the API server will reject pods.
     """
 
@@ -106,9 +112,15 @@ class Preview:
     request: AdmissionRequest
     name: str
     has_pods: bool
+    has_devices: bool
     decision: Decision
     quotas: tuple[QuotaFinding, ...] = ()
     nodes: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def remarks(self) -> list[Message]:
+        """What its heading says besides the result."""
+        return remarks(self.decision, has_devices=self.has_devices) if self.has_pods else []
 
     @property
     def title(self) -> str:
@@ -202,7 +214,9 @@ def command(
 def _previews(session: Session, filenames: tuple[str, ...], namespace: str) -> Iterator[Preview]:
     for (source, request, name), decision in session.results(filenames, namespace, session.decide_with_needs):
         has_pods = session.policy.workloads.holds_pods(request.group, request.kind)
-        preview = Preview(source, request, name, has_pods or bool(decision.rules), decision)
+        is_for = has_pods or bool(decision.rules)
+        has_devices = bool(decision.rules) or requests_devices(session.policy, request)
+        preview = Preview(source, request, name, is_for, has_devices, decision)
         if has_pods:
             nodes = candidate_nodes(session.snapshot, request, decision)
             preview = replace(preview, nodes=tuple(nodes))
@@ -255,6 +269,10 @@ def _facts(language: Language, preview: Preview) -> dict[str, Any]:
         "warnings": [line.in_language(language) for line in decision.warning_lines],
         "notes": [note.in_language(language) for note in decision.notes],
         "notChecked": not_checked_facts(decision, language),
+        "exemptions": [
+            {"rule": rule, "name": exemption.name, "until": exemption.until}
+            for rule, exemption in decision.exempted
+        ],
         "quotas": [quota._asdict() for quota in preview.quotas],
         "patch": decision.patch,
         "podsPatch": decision.pods_patch,
@@ -293,8 +311,10 @@ def _show_diff(language: Language, preview: Preview) -> None:
     mark, colour, result = _result(preview)
     head = styled(f"{mark} {padded(result.in_language(language), _RESULT_WIDTH)}", fg=colour, bold=True)
     title = styled(preview.title, bold=True)
-    if preview.decision.pods_patch:
-        title = Styled(f"{title}; {styled(ITS_PODS.in_language(language), fg='green')}")
+    for remark in preview.remarks:
+        style: dict[str, Any] = {"fg": "green"} if remark is ITS_PODS else {"dim": True}
+        shown = styled(remark.in_language(language), **style)
+        title = Styled(f"{title}{BETWEEN.in_language(language)}{shown}")
     print_line(head, title, styled(f" {preview.source}", dim=True))
     for finding in (*decision.violations, *decision.notices):
         word = ACTIONS[finding.action].in_language(language)
@@ -303,6 +323,8 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(ACTIONS[Action.WARN].in_language(language), "yellow", alone.in_language(language))
     for note in decision.notes:
         _print_message(NOTE.in_language(language), "green", note.in_language(language))
+    for exemption in exemption_lines(decision):
+        _print_message("~", "cyan", exemption.in_language(language))
     if would := decision.audit.get("would-inject"):
         _print_message(ACTIONS[Action.DRYRUN].in_language(language), "cyan", would)
     for line in not_checked_lines(decision, language):
@@ -345,6 +367,8 @@ def _result(preview: Preview) -> tuple[str, str, Message]:
         return "✗", "red", DENIED
     if preview.decision.patch:
         return "✎", "green", PATCHED
+    if preview.has_pods and not (preview.has_devices or preview.decision.not_checked):
+        return NOTHING_MARK, "bright_black", UNCHANGED
     if preview.has_pods and (preview.decision.rules or not preview.decision.not_checked):
         return "✓", "green", UNCHANGED
     return NOT_CHECKED_MARK, "bright_black", UNCHANGED if preview.has_pods else SKIPPED
@@ -396,7 +420,7 @@ def _target(language: Language, preview: Preview, *, with_change: bool) -> Targe
             *(RenderedFinding(WARN, "", warning) for warning in _other_warnings(language, preview)),
             *unchecked,
         ),
-        result=f"{result}; {ITS_PODS.in_language(language)}" if decision.pods_patch else result,
+        result=Joined("; ", [result, *preview.remarks]).in_language(language),
         change="\n".join(_change(preview)) if with_change else "",
     )
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from rules import AdmissionRequest, Decision, Language, Policy
 from rules.decision.unrequested import servers_without_gpu
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA, NotChecked
-from webhook.cli.terminal.vocabulary import NO_NODES_FOUND, NOT_CHECKED_MARK
+from rules.model.rule import Exemption
+from rules.text.i18n import Joined, Message
+from webhook.cli.terminal.vocabulary import (
+    CUDA_NOT_CHECKED,
+    EXEMPT,
+    EXEMPTION_SCOPE,
+    ITS_PODS,
+    NO_ACCELERATORS,
+    NO_NODES_FOUND,
+    NOT_CHECKED_MARK,
+)
 
 # Why nothing is compared with nodes: the same for all objects.
 WITHOUT_NODES: Final = (NO_NODES, NO_NODES_FOUND)
@@ -53,6 +63,28 @@ def not_checked_line(entry: NotChecked, language: Language) -> str:
     """Return the line for a check that a decision did not make: its place and the reason."""
     reason = entry.reason.in_language(language)
     return f"{entry.path}: {reason}" if entry.path else reason
+
+
+def remarks(decision: Decision, *, has_devices: bool) -> list[Message]:
+    """Return what the heading of an object says besides its result.
+
+    has_devices: whether one of its pods requests an extended resource or a claim.
+    """
+    if not has_devices:
+        return [] if decision.not_checked else [NO_ACCELERATORS]
+    pods = [ITS_PODS] if decision.pods_patch else []
+    unchecked = decision.allowed and any(reason in WITHOUT_NODES for _, reason in decision.not_checked)
+    return [*pods, CUDA_NOT_CHECKED] if unchecked else pods
+
+
+def exemption_lines(decision: Decision) -> Iterator[Message]:
+    """Yield a line for each exemption, with the rules that have no effect by it."""
+    by_exemption: dict[Exemption, list[str]] = {}
+    for rule, exemption in decision.exempted:
+        by_exemption.setdefault(exemption, []).append(rule)
+    for exemption, names in by_exemption.items():
+        scope = EXEMPTION_SCOPE.having(until=exemption.until, rules=", ".join(names))
+        yield EXEMPT.having(why=Joined(" ", [exemption.name, scope]))
 
 
 def without_nodes(decisions: Iterable[Decision], language: Language) -> list[str]:

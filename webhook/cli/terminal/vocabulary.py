@@ -22,6 +22,7 @@ ACTIONS: Final = {
 HINT: Final = Message("hint")
 NOT_CHECKED: Final = Message("not checked")
 NOT_CHECKED_MARK: Final = "–"  # neither right nor wrong
+NOTHING_MARK: Final = "·"  # nothing to check
 NOTE: Final = Message("note")
 NODES: Final = Message("nodes")
 QUOTA: Final = Message("quota")
@@ -221,6 +222,9 @@ IGNORED_NAMESPACES: Final = Message(
 SKIPPED_COUNT: Final = Message(", {skipped} skipped")
 PODS_PATCHED_COUNT: Final = Message("; the pods of {pods_patched} are patched")
 ITS_PODS: Final = Message("its pods: ✎ patched")
+BETWEEN: Final = Message("; ")  # the parts of a heading
+NO_ACCELERATORS: Final = Message("no accelerators requested")
+CUDA_NOT_CHECKED: Final = Message("CUDA not checked")
 AUDIT_SUMMARY: Final = Message(
     "{workloads} with {pods}: {denied} would be denied now ({facts} by facts, {policy} by policy)"
 )

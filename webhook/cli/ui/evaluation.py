@@ -13,6 +13,7 @@ from typing import Any, Final
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Snapshot, decide, explain
 from rules.compatibility.report import NodeTable
 from rules.decision.trace import Explanation
+from rules.decision.unrequested import requests_devices
 from rules.model.finding import Finding
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path as FieldPath
@@ -21,12 +22,19 @@ from webhook.cli.commands.explain import MARKS, explanation_facts, result_of
 from webhook.cli.inputs.cluster_source import NO_CLUSTER
 from webhook.cli.inputs.files import catalog_path
 from webhook.cli.inputs.fixes import NotFixable, fixed
-from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed
+from webhook.cli.inputs.not_checked import WITHOUT_NODES, completed, remarks
 from webhook.cli.inputs.objects import InputError, ObjectSource, subject_of
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.report.candidate_nodes import admitted, candidate_nodes
 from webhook.cli.report.model import warnings_alone
-from webhook.cli.terminal.vocabulary import ACTIONS, CONTAINER_KINDS, ITS_PODS, NOT_CHECKED, NOTE, QUOTA
+from webhook.cli.terminal.vocabulary import (
+    ACTIONS,
+    CONTAINER_KINDS,
+    CUDA_NOT_CHECKED,
+    NOT_CHECKED,
+    NOTE,
+    QUOTA,
+)
 from webhook.cli.ui.page import BUILT_IN, NODE_TEXT, POD_TEXT, Page, Question
 from webhook.yaml_output import dump_yaml
 
@@ -107,10 +115,14 @@ class _Result:
     def facts(self, document: Document, place: FieldPath) -> Json:
         """Return the result as JSON, with lines of the document. place: path of the object in it."""
         explanation, request = self._explanation, self._request
-        mark, word, colour = result_of(explanation)
-        decision, result = explanation.decision, word.in_language(self._language)
-        if decision.pods_patch:
-            result = f"{result}; {ITS_PODS.in_language(self._language)}"
+        has_devices = requests_devices(self._snapshot.policy, request)
+        mark, word, colour = result_of(explanation, has_devices=has_devices)
+        decision, parts = explanation.decision, [word]
+        if not explanation.out_of_scope:
+            parts += remarks(decision, has_devices=has_devices)
+        # That no nodes are known is a finding of the page.
+        parts = [part for part in parts if part is not CUDA_NOT_CHECKED]
+        result = Joined("; ", parts).in_language(self._language)
         changed = admitted(request, decision)
         findings = [*self._findings(document, place), *self._quotas(changed)]
         return {
