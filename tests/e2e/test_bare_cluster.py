@@ -178,7 +178,7 @@ def test_a_cluster_that_does_not_answer_is_reported_in_the_words_of_kubectl(
     said = re.sub(r"(to the server) \(.*\)$", r"\1 (Unauthorized)", said)  # in the words of its version
 
     assert 2 == ours.returncode
-    assert f"error: {said} (or use --filename FILE)\n" == ours.stderr
+    assert f"error: {said} (or use -f FILE)\n" == ours.stderr
 
 
 def test_a_context_that_is_missing_is_reported_as_kubectl_does(bare: ControlPlane) -> None:

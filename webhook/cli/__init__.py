@@ -12,7 +12,7 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -96,7 +96,8 @@ class _Commands(click.Group):
         except click.Abort:
             status = _SIGNALLED + signal.SIGINT
         except (click.ClickException, OSError, ModuleNotFoundError) as error:
-            status = _show(error)
+            arguments = settings.get("args", args[0] if args else None)
+            status = _show(error, sys.argv[1:] if arguments is None else list(arguments))
         sys.exit(status)
 
     def _run(self, args: tuple[Any, ...], settings: dict[str, Any]) -> Any:
@@ -122,11 +123,11 @@ class _Commands(click.Group):
             with _ended_by_closed_pipe():
                 return super().invoke(ctx)
         except click.UsageError as error:
-            if not (isinstance(error, click.BadParameter) or type(error) is click.UsageError):
-                raise
-            from webhook.cli.terminal.console import BadInputError
+            from webhook.cli.terminal.usage_errors import UsageError
 
-            raise BadInputError(error.format_message()) from None
+            if isinstance(error, click.BadParameter | UsageError) or type(error) is click.UsageError:
+                error.ctx = None  # of one line
+            raise
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Return the commands and options that begin with a text, without importing the commands."""
@@ -167,9 +168,10 @@ class _Commands(click.Group):
             formatter.write_dl(list(_COMMANDS.items()))
 
 
-def _show(error: click.ClickException | OSError | ModuleNotFoundError) -> int:
+def _show(error: click.ClickException | OSError | ModuleNotFoundError, arguments: Sequence[str]) -> int:
     """Print the error that ends a command, and return its exit status. Raises it if it is a bug."""
     from webhook.cli.terminal.console import BadInputError, os_error_text, show_error
+    from webhook.cli.terminal.usage_errors import language_of
 
     if isinstance(error, OSError):
         error = BadInputError(os_error_text(error))
@@ -178,7 +180,7 @@ def _show(error: click.ClickException | OSError | ModuleNotFoundError) -> int:
         if module not in _EXTRAS:
             raise error
         error = BadInputError(f"not installed: {module}; run: pip install 'gpugate[{_EXTRAS[module]}]'")
-    show_error(error)
+    show_error(error, language_of(arguments, os.environ))
     return error.exit_code
 
 

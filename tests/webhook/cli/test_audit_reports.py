@@ -93,7 +93,7 @@ def test_github_without_files_is_a_usage_error() -> None:
     result = _audit("github", "--context", "production")
 
     assert 2 == result.exit_code
-    assert "-o github marks lines of files: use --filename FILE, or -o markdown" in result.stderr
+    assert "-o github marks lines of files: use -f FILE, or -o markdown" in result.stderr
 
 
 @pytest.mark.parametrize("arguments", [("table",), ("openreports", "-f", "pods.yaml")])

@@ -160,7 +160,7 @@ def test_an_empty_name_does_not_mean_the_current_folder(command: str) -> None:
     ("command", "why"),
     [
         ("serve --port 99999", "Invalid value for '--port': 99999 is not in the range 0<=x<=65535."),
-        ("schema rules", "Invalid value for '["),
+        ("schema rules", "Invalid value for 'KIND': 'rules' is not one of"),
         ("preview", "no objects given (use FILE or -f FILE; - is stdin)"),
         ("preview -f", "Option '-f' requires an argument."),
         ("node check one", "Got unexpected extra argument (one)"),

@@ -224,7 +224,7 @@ def test_an_archive_without_digest_has_rows_by_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "no images given (use IMAGE or --filename FILE)"),
+        ([], "no images given (use IMAGE or -f FILE)"),
         (["App:1"], "'App:1': not an image reference, such as nvidia/cuda:12.4.1-base-ubuntu22.04"),
         (
             ["app", "--platform", "amd64"],

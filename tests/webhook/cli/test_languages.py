@@ -71,7 +71,7 @@ def test_certs_prints_chinese(tmp_path: Path) -> None:
     document = json.loads(_chinese("certs", "show", *at, "-o", "json"))
     begun, hurried = _chinese("certs", "rotate", "--ca", *at), _chinese("certs", "rotate", *at)
 
-    assert empty.startswith("错误: ")
+    assert empty.startswith("错误：")
     assert empty.endswith("new 为空；下一步：gpugate certs init\n")
     assert "有效期至 20" in made
     assert ["证书", "失效日期", "剩余天数", "受信任于", "名称", "主体", "生效日期", "SHA-256"] == (
@@ -111,8 +111,8 @@ def test_the_problems_of_a_node_are_in_chinese() -> None:
         errors = [_chinese("node", "check"), _chinese("node", "label", "--dry-run")]
         (problem,) = json.loads(_chinese("node", "check", "-o", "json"))["problems"]
 
-    assert "警告: GPU 0 的计算模式为 Exclusive_Process，但未找到 MPS 控制守护进程" in warned
-    assert {True} == {error.startswith("错误: 驱动的库与内核中的驱动版本不同") for error in errors}
+    assert "警告：GPU 0 的计算模式为 Exclusive_Process，但未找到 MPS 控制守护进程" in warned
+    assert {True} == {error.startswith("错误：驱动的库与内核中的驱动版本不同") for error in errors}
     assert ("NVML_ERROR_LIB_RM_VERSION_MISMATCH", "nvmlInit") == (problem["nvml"], problem["at"])
     assert [] == ENGLISH.findall("".join((warned, *errors, problem["what"], problem["remedy"])))
 
@@ -237,3 +237,52 @@ def test_explain_has_its_warnings_in_chinese_in_json_too(tmp_path: Path) -> None
 
     assert "；" in rule["warnings"][0]
     assert "; " not in rule["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("words", "english", "chinese"),
+    [
+        (
+            ["preview", "--nope"],
+            "No such option '--nope'. Did you mean '--nodes'?",
+            "没有选项 '--nope'。是否指 '--nodes'？",
+        ),
+        (
+            ["previe"],
+            "No such command 'previe' – did you mean 'preview'?",
+            "没有命令 'previe'。是否指 'preview'？",
+        ),
+        (["preview"], "no objects given (use FILE", "没有指定对象（请使用 FILE"),
+        (
+            ["preview", "x", "-o", "yml"],
+            "Invalid value for '-o' / '--output': 'yml' is not one of 'diff'",
+            "'-o' / '--output' 的值无效：'yml' 不在可选值中：'diff'",
+        ),
+        (
+            ["ui", "--port", "99999"],
+            "Invalid value for '--port': 99999 is not in the range 0<=x<=65535.",
+            "'--port' 的值无效：99999 超出范围 0<=x<=65535。",
+        ),
+        (["rules", "new"], "Missing argument 'KIND'. Choose from:", "缺少参数 'KIND'，可选：resource"),
+        (["lint", "--fail-on"], "Option '--fail-on' requires an argument.", "选项 '--fail-on' 需要一个值。"),
+        (["schema", "exemption", "x"], "Got unexpected extra argument (x)", "多余的参数：x"),
+        (["matrix", "--baseline", "12.4"], "--baseline requires --sharing", "--baseline 需要 --sharing"),
+    ],
+)
+def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: str, chinese: str) -> None:
+    """By the variable or the option, before the arguments are parsed; those of click, too."""
+    outputs = [gpugate(*words, env={"GPUGATE_LANG": language}) for language in ("en", "zh")]
+
+    assert [2, 2] == [output.exit_code for output in outputs]
+    assert f"error: {english}" in outputs[0].output
+    assert f"错误：{chinese}" in outputs[1].output
+
+
+def test_the_option_for_the_language_holds_for_wrong_arguments() -> None:
+    """Also of the lines above the error; it takes precedence over the variable."""
+    usage = "用法：main preview [OPTIONS] [FILE]...\n请用 'main preview --help' 查看帮助。\n\n错误：没有选项"
+    outputs = [gpugate("preview", *option, "--nope").output for option in (["--lang", "zh"], ["--lang=zh"])]
+    english = gpugate("preview", "--lang", "en", "--nope", env={"GPUGATE_LANG": "zh"}).output
+
+    assert [True, True] == [output.startswith(usage) for output in outputs]
+    assert english.startswith("Usage: ")

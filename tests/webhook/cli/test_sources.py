@@ -311,7 +311,7 @@ def test_rules_that_replace_those_of_the_cluster_are_named(bare: FakeApi) -> Non
     result = gpugate("audit", "--context", "fake", "--rules", "builtin", "--lang", "zh")
 
     assert 1 == result.exit_code
-    assert "说明: 使用 builtin 中的规则评估，而非集群中的规则" == result.stderr.splitlines()[0]
+    assert "说明：使用 builtin 中的规则评估，而非集群中的规则" == result.stderr.splitlines()[0]
 
 
 @pytest.mark.parametrize(
@@ -375,7 +375,7 @@ def test_commands_about_a_cluster_use_the_current_context(words: str, bare: Fake
     assert bare.requests
 
 
-@pytest.mark.parametrize(("words", "option"), [("audit", "--filename FILE"), ("nodes", "--nodes FILE")])
+@pytest.mark.parametrize(("words", "option"), [("audit", "-f FILE"), ("nodes", "--nodes FILE")])
 def test_without_a_cluster_the_error_names_the_option_for_files(
     words: str, option: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

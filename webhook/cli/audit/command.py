@@ -15,6 +15,7 @@ from rules.cuda.versions import CudaVersion
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
 from rules.nodes.label_families import LabelNames
+from rules.text.i18n import Message
 from webhook.cli.audit.findings import (
     EvaluatedObject,
     EvaluatedWorkload,
@@ -57,6 +58,7 @@ from webhook.cli.terminal.console import (
     progress,
     show_table,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     AUDIT_SUMMARY,
     EVALUATING_WORKLOADS,
@@ -122,14 +124,16 @@ def command(
       gpugate audit --context production -o html > audit.html
     """
     if write and (output != "openreports" or filenames or names or filters):
-        raise click.UsageError(
-            "--write requires -o openreports and all workloads of a cluster "
-            "(no --filename, names or --filter)"
+        raise UsageError(
+            Message(
+                "--write requires -o openreports and all workloads of a cluster "
+                "(no --filename, names or --filter)"
+            )
         )
     if output == "github" and not filenames:
-        raise click.UsageError("-o github marks lines of files: use --filename FILE, or -o markdown")
+        raise UsageError(Message("-o github marks lines of files: use -f FILE, or -o markdown"))
     if not filenames:
-        session.use_current_cluster("--filename FILE")
+        session.use_current_cluster("-f FILE")
     session.load()
     with progress(READING_WORKLOADS):
         workloads = list_workloads(filenames, session, namespace)

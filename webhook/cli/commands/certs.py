@@ -24,6 +24,7 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
+from rules.text.i18n import Message
 from webhook.cli.inputs.options import (
     context_option,
     kubeconfig_option,
@@ -39,6 +40,7 @@ from webhook.cli.terminal.console import (
     print_error,
     show_table,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     BOTH_TRUSTED,
     EMPTY_STORE,
@@ -94,7 +96,7 @@ def _place_options(command: F) -> F:
         **others: Any,
     ) -> Any:
         if directory and (kubeconfig or context or namespace or secret):
-            raise click.UsageError("--directory cannot be used with options of a cluster")
+            raise UsageError(Message("--directory cannot be used with options of a cluster"))
         namespace = namespace or _NAMESPACE
         others["language"] = Language(lang)
         with _as_bad_input():

@@ -12,6 +12,7 @@ import click
 from rules import Language
 from rules.cuda.nvidia_require import constraints
 from rules.kube.image_reference import parse_image
+from rules.text.i18n import Message
 from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.image_source import (
     Access,
@@ -40,6 +41,7 @@ from webhook.cli.terminal.console import (
     print_warning,
     show_table,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import BLOCKED_HINT, HINT, NO_IMAGES
 from webhook.images.errors import ImageError, Reason
 from webhook.images.inspection import InspectedImage, PlatformConfig
@@ -184,7 +186,7 @@ def inspect(
     """
     language = session.language
     if not references and not filenames:
-        raise click.UsageError("no images given (use IMAGE or --filename FILE)")
+        raise UsageError(Message("no images given (use IMAGE or -f FILE)"))
     for platform in platforms:
         if not _PLATFORM.fullmatch(platform):
             message = f"expected OS/ARCH, such as linux/amd64, got {platform!r}"

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from rules.text.i18n import Message
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.completers import FILE, FOLDER
 from webhook.cli.inputs.image_source import (
@@ -30,6 +31,7 @@ from webhook.cli.inputs.options import (
     port_option,
 )
 from webhook.cli.terminal.console import BadInputError
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.images.credentials import CredentialError
 
 _log = logging.getLogger("gpugate.images")
@@ -134,8 +136,8 @@ def command(
     settings = access.settings(())
     guards = Guards((*registries, *private), (*private, *settings.guards.private), access.insecure)
     if bool(provider_config) != bool(provider_folder):
-        raise click.UsageError(
-            "--credential-provider-config and --credential-provider-bin-dir require each other"
+        raise UsageError(
+            Message("--credential-provider-config and --credential-provider-bin-dir require each other")
         )
     sources: list[CredentialSource] = [access.credentials()]
     try:

@@ -52,6 +52,7 @@ from webhook.cli.terminal.console import (
     print_warning,
     show_table,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     DATA_TYPES,
     LIBCUDA,
@@ -236,7 +237,7 @@ class _Node(NamedTuple):
     def name(self) -> str:
         """Name of the node. Raises click.UsageError if it is not given."""
         if not self.node_name:
-            raise click.UsageError("no node name given (use --node-name or $NODE_NAME)")
+            raise UsageError(Message("no node name given (use --node-name or $NODE_NAME)"))
         return self.node_name
 
     def probe(self) -> Probe | Failure:
@@ -328,10 +329,10 @@ def label(
       gpugate node label --watch --metrics-port 8080
     """
     if once and metrics_port is not None:
-        raise click.UsageError("--metrics-port requires --watch")
+        raise UsageError(Message("--metrics-port requires --watch"))
     if dry_run:
         if not once:
-            raise click.UsageError("--dry-run cannot be used with --watch")
+            raise UsageError(Message("--dry-run cannot be used with --watch"))
         _show_labels(node.probe(), output, node.language)
         return
     # Imported here: the import takes 0.2 s, and a dry run does not use a cluster.

@@ -9,6 +9,8 @@ from typing import Any
 import click
 
 from rules.schema.json_schema import schemas
+from rules.text.i18n import Message
+from webhook.cli.terminal.usage_errors import UsageError
 
 
 @click.command()
@@ -32,7 +34,7 @@ def command(kind: str | None, folder: Path | None) -> None:
       # yaml-language-server: $schema=resource-rule.json
     """
     if (kind is None) is (folder is None):
-        raise click.UsageError("give either KIND or --write FOLDER")
+        raise UsageError(Message("give either KIND or --write FOLDER"))
     if kind is not None:
         click.echo(written(schemas()[kind]), nl=False)
     if folder is not None:

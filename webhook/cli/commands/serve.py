@@ -17,6 +17,7 @@ import click
 
 from rules import Loaded
 from rules.model.rule import Action
+from rules.text.i18n import Message
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_file
 from webhook.cli.inputs.nodes import read_nodes
@@ -33,6 +34,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cluster.in_cluster import in_pod, own_namespace
 
 if TYPE_CHECKING:
@@ -96,14 +98,14 @@ def _certificate(
 ) -> CertificateSource:
     """Return the certificate that options select. Raises click.UsageError if they contradict each other."""
     if (tls_cert is None) != (tls_key is None):
-        raise click.UsageError("--tls-cert and --tls-key must be used together")
+        raise UsageError(Message("--tls-cert and --tls-key must be used together"))
     files = (tls_cert, tls_key) if tls_cert and tls_key else None
     if files and (certs_secret or names):
-        raise click.UsageError("--tls-cert cannot be used with --certs-secret or --name")
+        raise UsageError(Message("--tls-cert cannot be used with --certs-secret or --name"))
     if certs_namespace and not certs_secret:
-        raise click.UsageError("--certs-namespace requires --certs-secret")
+        raise UsageError(Message("--certs-namespace requires --certs-secret"))
     if not all(name and name.isascii() for name in names):
-        raise click.UsageError("--name must be a DNS name or an IP address")
+        raise UsageError(Message("--name must be a DNS name or an IP address"))
     return CertificateSource(files, certs_secret, certs_namespace, names)
 
 
@@ -315,7 +317,9 @@ def _watch(
     watched = [] if session.rule_paths else ["rules"]
     watched += [] if session.node_paths else ["nodes"]
     if api and not (watched or certificate.secret or is_read):
-        raise click.UsageError("--kubeconfig and --context have no effect together with --rules and --nodes")
+        raise UsageError(
+            Message("--kubeconfig and --context have no effect together with --rules and --nodes")
+        )
     cluster = api or (_own_cluster("--certs-secret") if certificate.secret else None)
     if cluster is None:
         return None
@@ -393,7 +397,8 @@ def _own_cluster(option: str) -> ClusterApi:
     """Return the cluster of this pod. Raises click.UsageError, for this option, if it does not run in one."""
     if api := _cluster(NO_CLUSTER, of_pod=True):
         return api
-    raise click.UsageError(f"{option} requires --kubeconfig or --context outside a pod")
+    words = Message("{option} requires --kubeconfig or --context outside a pod", option=option)
+    raise UsageError(words)
 
 
 def _watched_objects(api: ClusterApi, certificate: CertificateSource, *, has_rules: bool) -> WatchedObjects:

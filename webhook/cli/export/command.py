@@ -29,6 +29,7 @@ from webhook.cli.terminal.console import (
     print_note,
     print_warning,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     CONVERTED,
     NO_COMPATIBILITY,
@@ -103,9 +104,9 @@ def command(
       gpugate export my-rules/ --static /etc/kubernetes/gpugate > admission.yaml
     """
     if manifests and folder is None:
-        raise click.UsageError("--manifests requires --static")
+        raise UsageError(Message("--manifests requires --static"))
     if (webhook_url or webhook_ca) and not manifests:
-        raise click.UsageError("--webhook-url and --webhook-ca require --manifests")
+        raise UsageError(Message("--webhook-url and --webhook-ca require --manifests"))
     ca_pem = read_file(webhook_ca) if webhook_ca else b""
     loaded, language = session.read_rules(paths), session.language
     for error in loaded.errors:

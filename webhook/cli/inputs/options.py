@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 import click
 
 from rules import DEFAULT_NAMESPACE, Language
+from rules.text.i18n import Message
 from webhook.cli.inputs.cluster_source import ClusterSource, is_plugin
 from webhook.cli.inputs.completers import CONTEXT, FILE, RULE, RULE_PATH
 from webhook.cli.terminal.console import QUIET
+from webhook.cli.terminal.usage_errors import UsageError
 
 if TYPE_CHECKING:
     from rules.cuda.versions import CudaVersion
@@ -91,7 +93,7 @@ fail_on_decision_option: Final = _fail_on(
 
 def _objects(filenames: tuple[str, ...], paths: tuple[str, ...]) -> tuple[str, ...]:
     if not (filenames or paths):
-        raise click.UsageError("no objects given (use FILE or -f FILE; - is stdin)")
+        raise UsageError(Message("no objects given (use FILE or -f FILE; - is stdin)"))
     return (*filenames, *paths)
 
 

@@ -37,6 +37,7 @@ from webhook.cli.matrix.matrix import (
 )
 from webhook.cli.matrix.svg import draw
 from webhook.cli.terminal.console import UNKNOWN, BadInputError, padded, print_document, print_note
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import OUT_OF_SUPPORT, SUPPORT_ENDS, UNLABELLED_NODES, WHAT_IF_CHANGE
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
@@ -110,7 +111,7 @@ def command(
         if output == "svg" and not tables:
             raise BadInputError("no node has GPU labels")
     elif session.rule_paths or session.rule or changes:
-        raise click.UsageError("--rules, --rule and changes of nodes require --nodes or --context")
+        raise UsageError(Message("--rules, --rule and changes of nodes require --nodes or --context"))
     else:
         tables = [drivers := driver_table(policy, session.facts), gpu_table(session.facts)]
         branches = [int(str(column.facts["driver"])) for column in drivers.columns]
@@ -138,7 +139,7 @@ def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
     if sharing == "virtual":
         return SharingPolicy(virtual=True, baseline=baseline or _BASELINE)
     if baseline:
-        raise click.UsageError("--baseline requires --sharing virtual")
+        raise UsageError(Message("--baseline requires --sharing virtual"))
     return SharingPolicy()
 
 

@@ -16,7 +16,8 @@ import click
 from rules import Language
 from rules.text.i18n import Message, width
 from rules.text.printable import printable, printable_json
-from webhook.cli.terminal.vocabulary import COUNTED, LEVELS, NOTE, heading, is_word, value
+from webhook.cli.terminal.usage_errors import text_of_error, usage_of
+from webhook.cli.terminal.vocabulary import COLON, COUNTED, LEVELS, NOTE, heading, is_word, value
 from webhook.yaml_output import dump_yaml
 
 if TYPE_CHECKING:
@@ -93,30 +94,36 @@ def print_line(*parts: str, err: bool = False, color: bool | None = None) -> Non
     click.echo(" ".join(texts), err=err, color=color)
 
 
+def _led(word: Message, text: str, language: Language, **style: Any) -> Styled:
+    """Return a text after a word with a style and a colon."""
+    begin = COLON.having(word=word).in_language(language)
+    shown = text if isinstance(text, Styled) else printable(text)
+    return Styled(f"{styled(begin.rstrip(), **style)}{' ' * begin.endswith(' ')}{shown}")
+
+
 def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
     """Print an error on stderr. language: of the text. color: whether to use colours; None: as the stream."""
-    level = LEVELS["error"].in_language(language)
-    print_line(styled(f"{level}:", fg="red", bold=True), message, err=True, color=color)
+    print_line(_led(LEVELS["error"], message, language, fg="red", bold=True), err=True, color=color)
 
 
-def show_error(error: click.ClickException) -> None:
+def show_error(error: click.ClickException, language: Language) -> None:
     """Print the error that ends a command, below the usage of the command if it was called in a wrong way."""
     if isinstance(error, click.UsageError) and error.ctx:
-        click.echo(f"{error.ctx.get_usage()}\nTry '{error.ctx.command_path} --help' for help.\n", err=True)
-    print_error(error.format_message(), color=error.show_color)
+        click.echo(usage_of(error.ctx, language), err=True)
+    text, language = text_of_error(error, language)
+    print_error(text, language, color=error.show_color)
 
 
 def print_warning(message: str | Message, language: Language | None = None) -> None:
     """Print a warning on stderr. language: see `_rendered`."""
     text, language = _rendered(message, language)
-    level = LEVELS["warning"].in_language(language)
-    print_line(styled(f"{level}:", fg="yellow"), text, err=True)
+    print_line(_led(LEVELS["warning"], text, language, fg="yellow"), err=True)
 
 
 def print_note(message: str | Message, language: Language | None = None) -> None:
     """Print a note about the result on stderr; not with --quiet."""
     text, language = _rendered(message, language)
-    print_summary(styled(f"{NOTE.in_language(language)}:", fg="cyan"), text)
+    print_summary(_led(NOTE, text, language, fg="cyan"))
 
 
 def print_summary(*parts: str | Message, err: bool = True) -> None:

@@ -268,6 +268,7 @@ EXEMPTION_SCOPE: Final = Message("until {until} from {rules}")
 REPLACED_BY: Final = Message("{rule} is in force for {key}")
 EXEMPT_PODS: Final = Message("some pods are exempt by {exemptions}")
 
+COLON: Final = Message("{word}: ")
 LEVELS: Final = {
     "error": Message("error"),
     "warning": Message("warning"),

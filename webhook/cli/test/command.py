@@ -7,6 +7,7 @@ import sys
 import click
 
 from rules.text.glob import glob, is_glob
+from rules.text.i18n import Message
 from webhook.cli.inputs.completers import RULE_PATH
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_url, read_path, rule_folder
 from webhook.cli.inputs.options import (
@@ -19,6 +20,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError, lines, print_error, print_summary
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.test.report import MACHINE_FORMATS, errors_of, summary_of, text_of
 from webhook.cli.test.runner import Runner
 
@@ -69,7 +71,7 @@ def command(paths: tuple[str, ...], output: str, pattern: str, update: bool, ses
     Exit status: 0 all cases passed, 1 a case failed, 2 a test or a rule is invalid.
     """
     if update and any(path == "-" or is_url(path) for path in paths):
-        raise click.UsageError("--update cannot be used with stdin or a URL")
+        raise UsageError(Message("--update cannot be used with stdin or a URL"))
     language = session.language
     matches = glob(pattern if is_glob(pattern) else f"*{pattern}*").fullmatch
     runner = Runner(

@@ -11,7 +11,9 @@ from typing import Final
 
 import click
 
+from rules.text.i18n import Message
 from webhook.cli.terminal.console import BadInputError
+from webhook.cli.terminal.usage_errors import UsageError
 
 KINDS: Final = ("resource", "injection", "compatibility", "image-catalog", "exemption", "node-profile")
 _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")  # part of names of Kubernetes objects
@@ -49,7 +51,7 @@ def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
     if not _NAME.fullmatch(name):
         raise BadInputError(f"--name: expected lower-case letters, digits and -, got {name!r}")
     if catalog and folder:
-        raise click.UsageError("--catalog has its own folder; leave out --folder")
+        raise UsageError(Message("--catalog has its own folder; leave out --folder"))
     if catalog and not (_CATALOG / _LIST).is_file():
         raise BadInputError(
             f"no {_CATALOG / _LIST} here; run this in the top folder of a checkout of gpugate"

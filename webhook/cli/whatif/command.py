@@ -44,6 +44,7 @@ from webhook.cli.terminal.console import (
     progress,
     show_table,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     EVALUATING_WORKLOADS,
     READING_WORKLOADS,
@@ -72,8 +73,9 @@ _COLOURS: Final = {
     Impact.FEWER_NODES.value: "yellow",
     Impact.WARNS.value: "yellow",
 }
-_NO_CHANGES: Final = (
-    "no change given (use --driver, --remove-pool, --add-nodes, --add-profile, --image-cuda, "
+_NO_CHANGES: Final = Message(
+    "no change given (use --driver, --remove-pool, --add-nodes, --add-profile, --image-cuda, --image or "
+    "--rules)"
 )
 _NO_IMAGE: Final = Message("no workload uses image {name}{hint}")
 _NO_NODES: Final = Affected(frozenset(), frozenset())  # the objects of workloads change instead
@@ -149,9 +151,9 @@ def command(
       gpugate whatif -f workloads.yaml --nodes nodes.yaml --rules new-rules/ -o json
     """
     if not (changes or image_cuda or images or session.rule_paths):
-        raise click.UsageError(f"{_NO_CHANGES}--image or --rules)")
+        raise UsageError(_NO_CHANGES)
     if not filenames:
-        session.use_current_cluster("--filename FILE")
+        session.use_current_cluster("-f FILE")
     before = replace(session, rule_paths=current_rules)
     before.load_all()
     with progress(READING_WORKLOADS):

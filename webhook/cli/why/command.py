@@ -31,6 +31,7 @@ from webhook.cli.terminal.console import (
     print_summary,
     styled,
 )
+from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     CAUSE_SEEN,
     CAUSE_UNKNOWN,
@@ -100,9 +101,9 @@ def command(
       kubectl logs llm-7d9f-x2x --previous | gpugate why -f pod.yaml --log - --nodes nodes.yaml
     """
     if (name and filename) or not (name or filename or logs):
-        raise click.UsageError("name a pod of a cluster, a file with it (-f FILE), or a log (--log FILE)")
+        raise UsageError(Message("name a pod of a cluster, a file with it (-f FILE), or a log (--log FILE)"))
     if name and (logs or events):
-        raise click.UsageError("--log and --events are for a pod in a file, or for a log alone")
+        raise UsageError(Message("--log and --events are for a pod in a file, or for a log alone"))
     if name:
         session.use_current_cluster("-f FILE")
     session.load_readable()
