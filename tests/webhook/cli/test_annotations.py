@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -20,6 +21,7 @@ from tests.support.webhooks import pod
 from webhook.cli.report.annotations import github, markdown
 from webhook.cli.report.junit import junit
 from webhook.cli.report.model import DENY, WARN, RenderedFinding, Report, Target
+from webhook.cli.terminal.vocabulary import MORE_CHANGES, MORE_FINDINGS
 
 # A line each of a denial and of a warning: the second object is at line 2.
 _RULES = resource_rule()
@@ -161,7 +163,7 @@ def test_a_message_is_no_markup_and_no_second_command() -> None:
     row = markdown(report).splitlines()[-1]
 
     assert (
-        r"| error | f.yaml:1 | !\[x\](http://e) &lt;b> \| &#64;all \`c\`<br>::error::x\\u001b\[0m | a |"
+        r"| error | f.yaml:1 | !\[x\](http://e) &lt;b> \| @&#8203;all \`c\`<br>::error::x\\u001b\[0m | a |"
         == row
     )
     assert [
@@ -184,6 +186,24 @@ def test_a_table_ends_after_200_findings_and_says_how_many_follow() -> None:
     report = _report(*(_target("f.yaml", line, RenderedFinding(DENY, "a", "m")) for line in range(1, 251)))
 
     assert ["| error | f.yaml:200 | m | a |", "", "50 more findings"] == markdown(report).splitlines()[-3:]
+
+
+@pytest.mark.parametrize("language", list(Language))
+def test_two_reports_fit_into_one_comment(language: Language) -> None:
+    """A table ends at a row and a change at its fence; a line says how many are left out."""
+    finding = RenderedFinding(DENY, "a", "@m" * 200)
+    targets = [
+        Target(f"Pod a/{i}", Location("f.yaml", i), (finding,), change="+x\n" * 150) for i in range(120)
+    ]
+    for shown in (targets, [replace(target, findings=()) for target in targets]):
+        text = markdown(Report("t", "s", language, tuple(shown)))
+        lines = text.splitlines()
+        rows, blocks = sum(line.endswith("| a |") for line in lines), lines.count("```diff")
+
+        assert 30_000 < len(text) < 65_536 // 2 - 100
+        assert blocks == lines.count("```")
+        assert ["", MORE_CHANGES.having(count=120 - blocks).in_language(language)] == lines[-2:]
+        assert (rows > 0) is (MORE_FINDINGS.having(count=120 - rows).in_language(language) in lines)
 
 
 @pytest.mark.usefixtures("files")

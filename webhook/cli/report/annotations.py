@@ -4,21 +4,25 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
+from itertools import accumulate, chain, takewhile
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from rules import Language
+from rules.text.i18n import Message
 from rules.text.printable import printable, printable_json
 from rules.text.yaml_document import Location
 from webhook.cli.report.model import RenderedFinding, Report, Target
 from webhook.cli.report.rule_pages import address_of, page_of
-from webhook.cli.terminal.vocabulary import LEVELS, MORE_FINDINGS, heading
+from webhook.cli.terminal.vocabulary import LEVELS, MORE_CHANGES, MORE_FINDINGS, heading
 
-# Rows of a table: GitHub shows a summary of 1 MiB at most.
-_MOST_ROWS: Final = 200
-_MOST_CHANGES: Final = 50  # of at most 200 lines each
+# Characters of a report: those of `lint` and `preview` are one comment, of which GitHub takes 65,536.
+_MOST_CHARACTERS: Final = 32_000
+_MOST_ROWS: Final = 200  # of a table, and lines of a change
+_LAST_LINES: Final = 200  # characters of the lines that say how much more there is
 
 
 def github(report: Report) -> str:
@@ -105,29 +109,60 @@ def markdown(report: Report) -> str:
     if located:
         columns = [heading(name, language) for name in ("level", "source", "finding", "rule")]
         lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    for target, finding, place in located[:_MOST_ROWS]:
-        level = LEVELS[finding.level].in_language(language)
-        source = f"{place.file}:{place.line or 1}" if place else target.title
-        cells = (level, source, _text(target, finding), finding.code)
-        lines.append(f"| {' | '.join(map(_cell, cells))} |")
-    if len(located) > _MOST_ROWS:
-        lines += ["", MORE_FINDINGS.having(count=len(located) - _MOST_ROWS).in_language(language)]
-    for target in [target for target in report.targets if target.change][:_MOST_CHANGES]:
-        change = printable(target.change, "\n").splitlines()
-        if len(change) > _MOST_ROWS:
-            change = [*change[:_MOST_ROWS], "…"]
-        # A fence ends a block only if it is as long as the first.
-        fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", target.change))])
-        title = _cell(printable(f"{target.title}: {target.result}"))
-        lines += ["", f"**{title}**", "", f"{fence}diff", *change, fence]
+    rows = [_finding_row(report, *finding) for finding in located]
+    lines += _first([[row] for row in rows[:_MOST_ROWS]], lines, len(rows), MORE_FINDINGS, language)
+    changes = [_change_block(target) for target in report.targets if target.change]
+    lines += _first(changes, lines, len(changes), MORE_CHANGES, language)
     return "\n".join(lines)
 
 
+def _first(
+    parts: Sequence[list[str]], above: Iterable[str], count: int, more: Message, language: Language
+) -> list[str]:
+    """Return the lines of the first parts that a report has room for, and how many more there are.
+
+    above: the lines of the report so far. count: of all parts.
+    """
+    room = _MOST_CHARACTERS - _LAST_LINES - _size(above)
+    sizes = accumulate(map(_size, parts))
+    fitting = list(takewhile(lambda item: item[1] <= room, zip(parts, sizes, strict=True)))
+    left = count - len(fitting)
+    last = ["", more.having(count=left).in_language(language)] if left else []
+    return [*chain.from_iterable(part for part, _ in fitting), *last]
+
+
+def _size(lines: Iterable[str]) -> int:
+    """Return the characters of lines, with their ends."""
+    return sum(len(line) + 1 for line in lines)
+
+
+def _finding_row(report: Report, target: Target, finding: RenderedFinding, place: Location | None) -> str:
+    level = LEVELS[finding.level].in_language(report.language)
+    source = f"{place.file}:{place.line or 1}" if place else target.title
+    cells = (level, source, _text(target, finding), finding.code)
+    return f"| {' | '.join(map(_cell, cells))} |"
+
+
+def _change_block(target: Target) -> list[str]:
+    """Return the lines that show the change of an object, as a block that nothing in it can end."""
+    change = printable(target.change, "\n").splitlines()
+    if len(change) > _MOST_ROWS:
+        change = [*change[:_MOST_ROWS], "…"]
+    # A fence ends a block only if it is as long as the first.
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", target.change))])
+    title = _cell(printable(f"{target.title}: {target.result}"))
+    return ["", f"**{title}**", "", f"{fence}diff", *change, fence]
+
+
 def _cell(text: str) -> str:
-    """Return a text as the cell of a table: nothing in it is markup."""
+    """Return a text as the cell of a table: nothing in it is markup, mentions a person or refers to an issue.
+
+    GitHub looks for mentions in the rendered text, so that only a space between ends one: without a width.
+    """
     for character in "\\`*_[]|~#":
         text = text.replace(character, f"\\{character}")
-    return text.replace("&", "&amp;").replace("<", "&lt;").replace("@", "&#64;").replace("\n", "<br>")
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace("\n", "<br>")
+    return re.sub("[@#]", r"\g<0>&#8203;", text)
 
 
 def _located(report: Report) -> Iterator[tuple[Target, RenderedFinding, Location | None]]:

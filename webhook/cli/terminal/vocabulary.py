@@ -275,6 +275,7 @@ LEVELS: Final = {
     "notice": Message("notice"),
 }
 MORE_FINDINGS: Final = Message("{count} more findings")
+MORE_CHANGES: Final = Message("{count} more objects with changes")
 LINT_SUMMARY: Final = Message("{rules}, {errors}, {warnings}")
 
 # Counts of test cases and patches; see test_report.py.
