@@ -17,7 +17,7 @@ from rules.text.i18n import Joined, Message
 from rules.text.paths import field_path
 from rules.text.printable import printable
 from rules.text.yaml_document import SourceError, read
-from webhook.cli.inputs.files import BAD_INPUT, STDIN, write_text
+from webhook.cli.inputs.files import BAD_INPUT, STDIN, without_empty_folders, write_text
 from webhook.cli.inputs.fixes import fix_texts
 from webhook.cli.inputs.installation import cluster_cap
 from webhook.cli.inputs.not_checked import (
@@ -32,6 +32,7 @@ from webhook.cli.inputs.objects import ObjectSource
 from webhook.cli.inputs.options import (
     decision_options,
     fail_on_decision_option,
+    files_option,
     object_namespace_option,
     objects_option,
     output_option,
@@ -40,6 +41,12 @@ from webhook.cli.inputs.options import (
 from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.report.candidate_nodes import admitted, candidate_lines, candidate_nodes
+from webhook.cli.report.changes import (
+    Verdict,
+    VerdictChange,
+    changes_line,
+    verdict_changes,
+)
 from webhook.cli.report.formats import CI_FORMATS, FORMATS
 from webhook.cli.report.model import NOT_CHECKED as UNCHECKED
 from webhook.cli.report.model import (
@@ -65,6 +72,7 @@ from webhook.cli.terminal.console import (
     print_summary,
     print_warning,
     show,
+    show_table,
     styled,
 )
 from webhook.cli.terminal.vocabulary import (
@@ -155,11 +163,22 @@ class Preview:
     flag_value="diff",
     help="Print these fixes as a diff, and write nothing; exit status 1.",
 )
+@files_option(
+    "--before",
+    help="The objects as they were: also show whose verdict changes; may be repeated. An empty folder has no "
+    "objects.",
+)
 @decision_options
 @workloads_option
 @with_session
 def command(
-    filenames: tuple[str, ...], namespace: str, output: str, fail_on: str, fixes: str | None, session: Session
+    filenames: tuple[str, ...],
+    namespace: str,
+    output: str,
+    fail_on: str,
+    fixes: str | None,
+    before: tuple[str, ...],
+    session: Session,
 ) -> None:
     """Show the admission result, the reasons and the patch for each object.
 
@@ -174,6 +193,7 @@ def command(
       gpugate preview -f pod.yaml --nodes nodes.yaml
       gpugate preview https://example.com/pod.yaml --context production
       gpugate preview -f pod.yaml -o yaml | kubectl create -f -
+      gpugate preview -f manifests/ --before manifests-of-main/
       gpugate preview -f manifests/ --diff
       gpugate preview -f manifests/ --fix
     """
@@ -191,24 +211,53 @@ def command(
         "patch": partial(_show_patch, session.language),
     }
     print_one = printers.get(output)
-
+    earlier = session.earlier()
+    verdicts = [
+        _verdict(session.language, preview)
+        for preview in _previews(earlier, without_empty_folders(before), namespace)
+    ]
+    if before:
+        filenames = without_empty_folders(filenames)
     for preview in _previews(session, filenames, namespace):
         previews.append(preview)
         if print_one:
             print_one(preview)
-    if output == "json":
-        from webhook.admission.review import encode
-
-        print_json(encode({"objects": [_facts(session.language, preview) for preview in previews]}).decode())
-    elif output in CI_FORMATS:
-        if text := FORMATS[output](_report(session.language, previews, with_changes=output == "markdown")):
-            click.echo(text)
-    elif output == "diff" and (previews or not session.failed):
-        _show_summary(session.language, previews)
+    changes = None
+    if before:
+        new = (_verdict(session.language, preview) for preview in previews)
+        changes = verdict_changes(verdicts, new)
+    if output not in ("yaml", "patch") and (output != "diff" or previews or not session.failed):
+        _print_together(output, session.language, previews, changes, earlier.notes)
     if output in ("diff", "yaml", "patch"):
         for line in without_nodes((preview.decision for preview in previews), session.language):
             print_summary(line, err=output != "diff")
     sys.exit(session.exit_status((preview.decision for preview in previews), fail_on))
+
+
+def _print_together(
+    output: str,
+    language: Language,
+    previews: list[Preview],
+    changes: list[VerdictChange] | None,
+    notes: list[str],
+) -> None:
+    """Print what is not printed object by object. notes: on what was not compared."""
+    if output == "json":
+        from webhook.admission.review import encode
+
+        facts: dict[str, Any] = {"objects": [_facts(language, preview) for preview in previews]}
+        if changes is not None:
+            facts["changes"] = [change.document() for change in changes]
+        print_json(encode(facts).decode())
+    elif output in CI_FORMATS:
+        report = _report(language, previews, with_changes=output == "markdown")
+        if text := FORMATS[output](replace(report, changes=changes, notes=(*report.notes, *notes))):
+            click.echo(text)
+    else:
+        _show_summary(language, previews)
+        if changes is not None:
+            print_summary(changes_line(changes, language), err=False)
+            show_table([change.row(language) for change in changes], language)
 
 
 def _previews(session: Session, filenames: tuple[str, ...], namespace: str) -> Iterator[Preview]:
@@ -422,6 +471,22 @@ def _target(language: Language, preview: Preview, *, with_change: bool) -> Targe
         ),
         result=Joined("; ", [result, *preview.remarks]).in_language(language),
         change="\n".join(_change(preview)) if with_change else "",
+    )
+
+
+def _verdict(language: Language, preview: Preview) -> Verdict:
+    """Return the verdict on an object, for a comparison."""
+    target, request = _target(language, preview, with_change=False), preview.request
+    word = NODES.in_language(language)
+    nodes = (f"{word}: {line.in_language(language)}" for line in candidate_lines(preview.nodes))
+    return Verdict(
+        request.kind,
+        request.namespace,
+        preview.name,
+        "; ".join([target.verdict, *nodes]),
+        preview.decision.allowed,
+        target.severity,
+        preview.has_pods and (preview.has_devices or bool(target.findings)),
     )
 
 

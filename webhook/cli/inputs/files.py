@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from codecs import BOM_UTF8
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from difflib import get_close_matches
 from itertools import islice
 from pathlib import Path
@@ -125,6 +125,11 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
         names = [root]
     for file in names:
         yield str(file), _decode(read_file(file), str(file), lenient=lenient)
+
+
+def without_empty_folders(paths: Iterable[str]) -> tuple[str, ...]:
+    """Return paths except folders that contain nothing, which are an error elsewhere."""
+    return tuple(path for path in paths if not Path(path).is_dir() or any(Path(path).iterdir()))
 
 
 def _files(root: Path) -> Iterator[Path]:

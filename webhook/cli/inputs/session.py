@@ -59,6 +59,7 @@ from webhook.cli.terminal.console import (
 )
 from webhook.cli.terminal.vocabulary import (
     BUILT_IN_INSTEAD,
+    EARLIER_NOT_COMPARED,
     LAST_VALID_KEPT,
     LAST_VALID_USED,
     NO_CLUSTER_RULES,
@@ -90,6 +91,7 @@ class Session:
         rules_readable: whether the user has the right to read the rules in force.
         nodes_readable: whether the user has the right to read the nodes.
         failed: whether a rule or an object has an error; the exit status is 2 then.
+        is_earlier: whether its objects are those before a change; see `earlier`.
         notes: what could not be read, and so is not checked.
     """
 
@@ -105,6 +107,7 @@ class Session:
     nodes_readable: bool = field(default=True, init=False)
     failed: bool = field(default=False, init=False)
     notes: list[str] = field(default_factory=list, init=False)
+    is_earlier: bool = field(default=False, init=False)
     _namespaces: dict[str, Mapping[str, str]] = field(default_factory=dict, init=False)
 
     def use_current_cluster(self, otherwise: str) -> None:
@@ -386,6 +389,17 @@ class Session:
         """Return a decision whose `not_checked` has what admission does not look for. Raises ObjectError."""
         return completed(decision, request, self.policy, nodes_given=self.nodes_given)
 
+    def earlier(self) -> Session:
+        """Return a session with the same rules and nodes, for objects as they were before a change.
+
+        Neither knows the claims, quotas and namespaces of the other. What is wrong with the earlier objects
+        is no error, because the present ones may be right: it is kept in the notes.
+        """
+        earlier = replace(self)
+        earlier.policy, earlier.inventory = self.policy, self.inventory
+        earlier.nodes_readable, earlier.is_earlier = self.nodes_readable, True
+        return earlier
+
     def add_note(self, message: str | Message) -> None:
         """Print a note on stderr, and keep it for reports: an input that is not read, and so not checked."""
         print_note(message, self.language)
@@ -393,6 +407,9 @@ class Session:
 
     def add_error(self, message: str, language: Language = Language.EN) -> None:
         """Print an error on stderr; the exit status is 2 then."""
+        if self.is_earlier:
+            self.add_note(EARLIER_NOT_COMPARED.having(why=message))
+            return
         print_error(message, language)
         self.failed = True
 
@@ -434,7 +451,7 @@ class Session:
     def _with_defaults(self, subject: Subject) -> Subject:
         """Return a subject as webhooks see it; add a note on the defaults of a LimitRange."""
         request, note = self.quotas.with_defaults(subject.request)
-        if note:
+        if note and not self.is_earlier:
             self.add_note(f"{subject.source}: {note}")
         return subject._replace(request=request)
 

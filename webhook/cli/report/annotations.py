@@ -15,9 +15,10 @@ from rules import Language
 from rules.text.i18n import Message
 from rules.text.printable import printable, printable_json
 from rules.text.yaml_document import Location
+from webhook.cli.report.changes import changes_line
 from webhook.cli.report.model import RenderedFinding, Report, Target
 from webhook.cli.report.rule_pages import address_of, page_of
-from webhook.cli.terminal.vocabulary import LEVELS, MORE_CHANGES, MORE_FINDINGS, heading
+from webhook.cli.terminal.vocabulary import LEVELS, MORE_CHANGES, MORE_FINDINGS, MORE_WORKLOADS, heading
 
 # Characters of a report: those of `lint` and `preview` are one comment, of which GitHub takes 65,536.
 _MOST_CHARACTERS: Final = 32_000
@@ -102,15 +103,25 @@ def _uri(file: str) -> str:
 def markdown(report: Report) -> str:
     """Return a summary for a job or a pull request: its lines, the first findings, and the first changes."""
     located, language = list(_located(report)), report.language
-    lines = [f"### {report.tool}", "", report.summary, *report.notes]
+    lines = [f"### {report.tool}", "", report.summary, *(_cell(printable(note)) for note in report.notes)]
     if steps := (plan := report.plan()).steps:
         fixes = plan._replace(steps=tuple(step._replace(fix=_cell(step.fix)) for step in steps))
         lines += ["", plan.heading(language), "", *map(str.strip, fixes.numbered(language))]
-    if located:
-        columns = [heading(name, language) for name in ("level", "source", "finding", "rule")]
-        lines += ["", f"| {' | '.join(columns)} |", "|---" * len(columns) + "|"]
-    rows = [_finding_row(report, *finding) for finding in located]
-    lines += _first([[row] for row in rows[:_MOST_ROWS]], lines, len(rows), MORE_FINDINGS, language)
+    if report.changes is not None:
+        lines += ["", changes_line(report.changes, language)]
+    for columns, cells, more in (
+        (("workload", "before", "after"), _cells_of_changes(report), MORE_WORKLOADS),
+        (
+            ("level", "source", "finding", "rule"),
+            [_cells(report, *finding) for finding in located],
+            MORE_FINDINGS,
+        ),
+    ):
+        rows = [[f"| {' | '.join(map(_cell, row))} |"] for row in cells]
+        if rows:
+            headings = [heading(name, language) for name in columns]
+            lines += ["", f"| {' | '.join(headings)} |", "|---" * len(columns) + "|"]
+        lines += _first(rows[:_MOST_ROWS], lines, len(rows), more, language)
     changes = [_change_block(target) for target in report.targets if target.change]
     lines += _first(changes, lines, len(changes), MORE_CHANGES, language)
     return "\n".join(lines)
@@ -136,11 +147,17 @@ def _size(lines: Iterable[str]) -> int:
     return sum(len(line) + 1 for line in lines)
 
 
-def _finding_row(report: Report, target: Target, finding: RenderedFinding, place: Location | None) -> str:
+def _cells_of_changes(report: Report) -> list[tuple[str, ...]]:
+    rows = (change.row(report.language) for change in report.changes or ())
+    return [tuple(printable(cell, "\n") for cell in row.values()) for row in rows]
+
+
+def _cells(
+    report: Report, target: Target, finding: RenderedFinding, place: Location | None
+) -> tuple[str, ...]:
     level = LEVELS[finding.level].in_language(report.language)
     source = f"{place.file}:{place.line or 1}" if place else target.title
-    cells = (level, source, _text(target, finding), finding.code)
-    return f"| {' | '.join(map(_cell, cells))} |"
+    return level, source, _text(target, finding), finding.code
 
 
 def _change_block(target: Target) -> list[str]:

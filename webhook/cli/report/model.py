@@ -22,6 +22,7 @@ from webhook.cli.terminal.vocabulary import EXPECTED_INSTEAD, OF_RESOURCE
 
 if TYPE_CHECKING:
     from webhook.cli.matrix.matrix import Table
+    from webhook.cli.report.changes import VerdictChange
     from webhook.cli.report.fleet import FleetRow
 
 DENY: Final = "deny"
@@ -175,6 +176,19 @@ class Target:
         """Namespace and owner: who changes it."""
         return self.namespace, self.owner
 
+    @property
+    def severity(self) -> int:
+        """The place of the worst effect of the findings in EFFECTS, or the number of effects."""
+        return min((EFFECTS.index(finding.effect) for finding in self.findings), default=len(EFFECTS))
+
+    @property
+    def verdict(self) -> str:
+        """The result, and why the object is denied or warned of."""
+        why = (
+            finding.cause or finding.message for finding in self.findings if finding.effect in (DENY, WARN)
+        )
+        return ": ".join(filter(None, (self.result, "; ".join(dict.fromkeys(why)))))
+
     def messages(self, effect: str) -> list[str]:
         """Return the messages of the findings with an effect."""
         return [finding.message for finding in self.findings if finding.effect == effect]
@@ -196,6 +210,7 @@ class Report:
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
     each with its description; empty: those that the findings have. facts, tables and fleet are of a
     page: facts on the rules and nodes by their headings, the compatibility of the nodes, and their drivers.
+    changes: the objects whose verdict changes; None if nothing is compared.
     """
 
     tool: str
@@ -207,6 +222,7 @@ class Report:
     facts: Mapping[str, str] = field(default_factory=dict)
     tables: Sequence[Table] = ()
     fleet: Sequence[FleetRow] = ()
+    changes: Sequence[VerdictChange] | None = None
 
     def by_namespace(self) -> dict[str, list[Target]]:
         """Return the objects of each namespace, in the order of the names."""

@@ -13,6 +13,11 @@ DENIED: Final = Message("denied")
 PATCHED: Final = Message("patched")
 UNCHANGED: Final = Message("unchanged")
 SKIPPED: Final = Message("skipped")
+# Instead of a result, before and after a change.
+NEW: Final = Message("new")
+REMOVED: Final = Message("removed")
+VERDICT_CHANGES: Final = Message("verdict changes: {workloads}")
+EARLIER_NOT_COMPARED: Final = Message("not compared: {why}")
 
 ACTIONS: Final = {
     Action.DENY: Message("deny"),
@@ -59,10 +64,12 @@ COUNTED: Final = {
 _HEADINGS: Final = {
     "support": Message("SUPPORT"),
     "about": Message("DESCRIPTION"),
+    "after": Message("AFTER"),
     "action": Message("ACTION"),
     "certificate": Message("CERTIFICATE"),
     # The empty value distinguishes the template from that of all nodes, which is another word in Chinese.
     "compatible nodes": Message("NODES{compatible}", compatible=""),
+    "before": Message("BEFORE"),
     "breaks": Message("BREAKS"),
     "compute": Message("COMPUTE"),
     "cuda": Message("CUDA"),
@@ -275,6 +282,7 @@ LEVELS: Final = {
     "notice": Message("notice"),
 }
 MORE_FINDINGS: Final = Message("{count} more findings")
+MORE_WORKLOADS: Final = Message("{count} more workloads")
 MORE_CHANGES: Final = Message("{count} more objects with changes")
 LINT_SUMMARY: Final = Message("{rules}, {errors}, {warnings}")
 
