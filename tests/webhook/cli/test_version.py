@@ -83,7 +83,11 @@ def test_without_a_cluster_the_client_and_its_rules_are_shown() -> None:
 
     assert {"client"} == document.keys()
     assert document["client"]["version"] == gpugate("--version").stdout.split()[1]
-    assert len(rules) == document["client"]["rules"]["count"]
+    states = [rule["state"] for rule in rules]
+    counts = document["client"]["rules"]
+    assert (len(rules), states.count("enabled")) == (counts["count"], counts["enabled"])
+    built_in = f"Built-in Rules: {counts['enabled']} of {counts['count']} enabled, "
+    assert built_in in gpugate("version").stdout
     assert {"date": BUILT_IN.date} == document["client"]["facts"]
     assert f"Built-in Facts: {BUILT_IN.date}" in gpugate("version").stdout.splitlines()
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
 
-from rules import Loaded
+from rules import Loaded, RuleSet
 from rules.model.rule import Action
 from rules.text.i18n import Message
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
@@ -290,7 +290,7 @@ def command(
         "serving on https://%s:%s with %s, enforcement action %s",
         listener.host,
         server.port,
-        "the rules of a cluster" if from_cluster else f"{sum(rule.enabled for rule in loaded.rules)} rules",
+        "the rules of a cluster" if from_cluster else _enabled(loaded.rules),
         enforcement_action,
     )
     threading.excepthook = report_thread
@@ -399,6 +399,12 @@ def _own_cluster(option: str) -> ClusterApi:
         return api
     words = Message("{option} requires --kubeconfig or --context outside a pod", option=option)
     raise UsageError(words)
+
+
+def _enabled(rules: RuleSet) -> str:
+    """Return how many rules are in force, in the words of `gpugate version`."""
+    states = [rule.enabled for rule in rules]
+    return f"{sum(states)} of {len(states)} rules enabled"
 
 
 def _watched_objects(api: ClusterApi, certificate: CertificateSource, *, has_rules: bool) -> WatchedObjects:

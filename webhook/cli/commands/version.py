@@ -14,7 +14,7 @@ import click
 from rules import Action, Language
 from rules.cuda import tables
 from rules.kube.image_reference import parse_image
-from rules.schema.config_map import LABEL_PREFIXES, Source
+from rules.schema.config_map import ENABLED_LABEL, LABEL_PREFIXES, Source
 from rules.text.yaml_document import Document, read
 from webhook.cli.inputs.files import BUILT_IN
 from webhook.cli.inputs.installation import enforcement_action
@@ -37,6 +37,8 @@ from webhook.yaml_output import dump_yaml
 _REVISION: Final = 12
 # Prefixes of gpugate's labels; other labels are set by kustomize and Helm.
 _LABELS: Final = (*LABEL_PREFIXES, "gpugate.dev/")
+# The labels of enabled rules.
+_ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFIXES))
 
 
 @click.command()
@@ -86,16 +88,18 @@ def command(output: str, client_only: bool, session: Session) -> None:
 
 def _rules(sources: Iterable[Source]) -> dict[str, Any]:
     """Return the number of rules in sources, and their revision."""
-    rules = []
+    rules, enabled = [], 0
     for name, content in sources:
         for document in read(content, name):
             if isinstance(document, Document) and isinstance(document.value, dict):
                 metadata = document.value.get("metadata") or {}
                 labels = metadata.get("labels") or {}
                 own = {key: value for key, value in labels.items() if str(key).startswith(_LABELS)}
+                enabled += any(own.get(label) == "true" for label in _ENABLED)
                 rules.append([str(metadata.get("name")), own, document.value.get("data")])
     canonical = json.dumps(sorted(rules, key=lambda rule: rule[0]), sort_keys=True, default=str)
-    return {"count": len(rules), "revision": sha256(canonical.encode()).hexdigest()[:_REVISION]}
+    revision = sha256(canonical.encode()).hexdigest()[:_REVISION]
+    return {"count": len(rules), "enabled": enabled, "revision": revision}
 
 
 def _webhook(deployment: dict[str, Any]) -> dict[str, Any]:

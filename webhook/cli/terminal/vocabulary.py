@@ -322,9 +322,11 @@ ONLY_RESOURCE_RULES: Final = Message("policies support only resource rules")
 
 # `version`.
 CLIENT_VERSION: Final = Message("Client Version: {version} (Python {python}, {platform})")
-BUILT_IN_RULES: Final = Message("Built-in Rules: {count}, revision {revision}")
+BUILT_IN_RULES: Final = Message("Built-in Rules: {enabled} of {count} enabled, revision {revision}")
 BUILT_IN_FACTS: Final = Message("Built-in Facts: {date}")
-CLUSTER_RULES: Final = Message("Cluster Rules: {count} in namespace {namespace}, revision {revision}")
+CLUSTER_RULES: Final = Message(
+    "Cluster Rules: {enabled} of {count} enabled in namespace {namespace}, revision {revision}"
+)
 AS_BUILT_IN: Final = Message(" (equal to the built-in rules)")
 WEBHOOK_VERSION: Final = Message(
     "Webhook Version: {version} ({namespace}/{name}, image {image}, {ready} of {replicas} replicas ready)"

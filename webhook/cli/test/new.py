@@ -11,7 +11,9 @@ from typing import Final
 
 import click
 
+from rules import Language
 from rules.text.i18n import Message
+from webhook.cli.inputs.options import language_option
 from webhook.cli.terminal.console import BadInputError
 from webhook.cli.terminal.usage_errors import UsageError
 
@@ -20,6 +22,9 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")  # part of name
 _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is reviewed
 _CATALOG: Final = Path("rules/catalog")  # in a checkout
 _LIST: Final = "kustomization.yaml"
+_WROTE: Final = Message("wrote {path}")
+_LISTED: Final = Message("listed in {one} and {other}")
+_NEXT: Final = Message("next: edit both, then")
 
 
 @click.command()
@@ -35,7 +40,8 @@ _LIST: Final = "kustomization.yaml"
 @click.option(
     "--catalog", is_flag=True, help="Write them to a folder of the built-in rules, in a checkout of gpugate."
 )
-def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
+@language_option
+def command(kind: str, name: str, folder: str | None, catalog: bool, lang: str) -> None:
     """Print a rule of KIND with comments, and its test, or write them to files.
 
     The rule is complete: it passes `gpugate lint`, and the test passes `gpugate test`. Edit both. Never
@@ -60,6 +66,7 @@ def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
     if not (catalog or folder):
         click.echo("\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
         return
+    language = Language(lang)
     target = _CATALOG / name if catalog else Path(str(folder))
     paths = [target / file for file in texts]
     for path in paths:
@@ -68,12 +75,14 @@ def command(kind: str, name: str, folder: str | None, catalog: bool) -> None:
     target.mkdir(parents=True, exist_ok=True)
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, "utf-8")
-        click.echo(f"wrote {path}")
+        click.echo(_WROTE.having(path=path).in_language(language))
     if catalog:
         _add_to_list(target / _LIST, paths[0].name, f"# {name}.\n")
         _add_to_list(_CATALOG / _LIST, name)
-        click.echo(f"listed in {target / _LIST} and {_CATALOG / _LIST}")
-    click.echo(f"next: edit both, then\n  gpugate lint {paths[0]}\n  gpugate test {paths[1]}")
+        lists = {"one": target / _LIST, "other": _CATALOG / _LIST}
+        click.echo(_LISTED.having(**lists).in_language(language))
+    click.echo(_NEXT.in_language(language))
+    click.echo(f"  gpugate lint {paths[0]}\n  gpugate test {paths[1]}")
     click.echo("  make chart check" if catalog else f"  kubectl apply -f {paths[0]}")
 
 

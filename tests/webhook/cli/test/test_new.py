@@ -51,6 +51,24 @@ def test_a_new_rule_has_the_given_name() -> None:
     assert ("cf-crl-acme-device", "acme.com/device") == (rule["metadata"]["name"], rule["data"]["key"])
 
 
+def test_what_comes_next_is_in_the_language_of_the_user() -> None:
+    """The commands are the same."""
+    output = gpugate("rules", "new", "resource", "--folder", "mine", "--lang", "zh").stdout
+
+    assert output.startswith("已写入 mine/example-resource.yaml\n")
+    assert "下一步：编辑这两个文件，然后\n  gpugate lint mine/example-resource.yaml\n" in output
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_new_rule_names_the_schema_that_editors_read(kind: str) -> None:
+    """By a name that `gpugate schema` has."""
+    (line,) = [line for line in gpugate("rules", "new", kind).stdout.splitlines() if "yaml-language" in line]
+    name = line.partition("$schema=")[2].partition(".json")[0]
+
+    assert line.endswith(f"`gpugate schema {name}` prints.")
+    assert 0 == gpugate("schema", name).exit_code
+
+
 def test_without_a_folder_both_files_are_printed() -> None:
     """Each after its name; none is written."""
     result = gpugate("rules", "new", "injection")
