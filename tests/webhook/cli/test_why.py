@@ -319,7 +319,7 @@ def test_the_result_is_printed_in_chinese(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(pod), "utf-8")
     text = gpugate("why", "-f", path, "--log", "-", "--lang", "zh", input="a\nCUDA out of memory\n").stdout
 
-    assert "确定: 容器使用的内存" in text
+    assert "确定：容器使用的内存" in text
     assert "→ 提高 limits.memory" in text
     assert "stdin 的日志，第 2 行：CUDA out of memory" in text
     assert "依据：Pod 的状态：OOMKilled" in text

@@ -94,8 +94,8 @@ def print_line(*parts: str, err: bool = False, color: bool | None = None) -> Non
     click.echo(" ".join(texts), err=err, color=color)
 
 
-def _led(word: Message, text: str, language: Language, **style: Any) -> Styled:
-    """Return a text after a word with a style and a colon."""
+def led(word: Message | str, text: str, language: Language, **style: Any) -> Styled:
+    """Return a text after a word, which has the style, and a colon."""
     begin = COLON.having(word=word).in_language(language)
     shown = text if isinstance(text, Styled) else printable(text)
     return Styled(f"{styled(begin.rstrip(), **style)}{' ' * begin.endswith(' ')}{shown}")
@@ -103,7 +103,7 @@ def _led(word: Message, text: str, language: Language, **style: Any) -> Styled:
 
 def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
     """Print an error on stderr. language: of the text. color: whether to use colours; None: as the stream."""
-    print_line(_led(LEVELS["error"], message, language, fg="red", bold=True), err=True, color=color)
+    print_line(led(LEVELS["error"], message, language, fg="red", bold=True), err=True, color=color)
 
 
 def show_error(error: click.ClickException, language: Language) -> None:
@@ -117,13 +117,13 @@ def show_error(error: click.ClickException, language: Language) -> None:
 def print_warning(message: str | Message, language: Language | None = None) -> None:
     """Print a warning on stderr. language: see `_rendered`."""
     text, language = _rendered(message, language)
-    print_line(_led(LEVELS["warning"], text, language, fg="yellow"), err=True)
+    print_line(led(LEVELS["warning"], text, language, fg="yellow"), err=True)
 
 
 def print_note(message: str | Message, language: Language | None = None) -> None:
     """Print a note about the result on stderr; not with --quiet."""
     text, language = _rendered(message, language)
-    print_summary(_led(NOTE, text, language, fg="cyan"))
+    print_summary(led(NOTE, text, language, fg="cyan"))
 
 
 def print_summary(*parts: str | Message, err: bool = True) -> None:

@@ -26,6 +26,7 @@ from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     BadInputError,
     counted,
+    led,
     print_document,
     print_line,
     print_summary,
@@ -164,38 +165,38 @@ class Result:
 
         The first line has the state of a pod, or else the first cause.
         """
-        blocks = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
+        blocks: list[list[str]] = [*map(self._cause_lines, self.causes)] or [[self._no_cause()]]
         if isinstance(self.facts, PodFacts) and self.facts.document:
-            blocks.insert(0, [[self.facts.state()]])
-        blocks[0][0].insert(0, styled(f"{self.title}:", bold=True))
+            blocks.insert(0, [self.facts.state()])
+        blocks[0][0] = led(self.title, blocks[0][0], self.language, bold=True)
         for block in blocks:
-            for parts in block:
-                print_line(*parts)
+            for line in block:
+                print_line(line)
             click.echo()
         for note in (*self.facts.notes, *all_not_checked_lines(self.decision, self.language)):
             print_summary(f"{NOT_CHECKED_MARK} {note}", err=False)
         print_summary(styled(self.looked_at(), dim=True), err=False)
 
-    def _cause_lines(self, cause: Cause) -> list[list[str]]:
-        """Return the lines of a cause: certainty and text, the fix, the evidence; each in parts."""
+    def _cause_lines(self, cause: Cause) -> list[str]:
+        """Return the lines of a cause: certainty and text, the fix, the evidence."""
         text, fix = cause.text.in_language(self.language), cause.fix.in_language(self.language)
-        lines: list[list[str]] = [[self._mark(cause.certainty), shortened(text)]]
-        lines += [[f"  → {shortened(fix)}"]] if fix else []
+        lines: list[str] = [self._marked(cause.certainty, shortened(text))]
+        lines += [f"  → {shortened(fix)}"] if fix else []
         for line in cause.evidence:
             seen = _SEEN.having(label=CAUSE_SEEN, place=line.place, text=line.text)
-            lines.append([styled(f"  {seen.in_language(self.language)}", dim=True)])
+            lines.append(styled(f"  {seen.in_language(self.language)}", dim=True))
         return lines
 
-    def _no_cause(self) -> list[str]:
+    def _no_cause(self) -> str:
         is_pod = isinstance(self.facts, PodFacts)
         if self.facts.runs:
-            return [(POD_RUNS if is_pod else NO_PODS_WANTED).in_language(self.language)]
+            return (POD_RUNS if is_pod else NO_PODS_WANTED).in_language(self.language)
         words = CAUSE_UNKNOWN if is_pod else NO_PODS
-        return [self._mark(Certainty.UNKNOWN), words.in_language(self.language)]
+        return self._marked(Certainty.UNKNOWN, words.in_language(self.language))
 
-    def _mark(self, certainty: Certainty) -> str:
+    def _marked(self, certainty: Certainty, text: str) -> str:
         color = "red" if certainty is Certainty.CERTAIN else "yellow"
-        return styled(f"{certainty.in_language(self.language)}:", fg=color)
+        return led(certainty.in_language(self.language), text, self.language, fg=color)
 
     def document(self) -> dict[str, Any]:
         """Return the same as JSON."""
