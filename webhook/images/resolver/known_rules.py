@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -17,6 +18,8 @@ from webhook.cluster.reflector import Applied, Change, Listed
 from webhook.cluster.resource import Object, Resource, config_maps
 from webhook.cluster.rule_sync import resolve
 from webhook.images.resolver.fact_store import CATALOG_TYPE, NAMES, TIMES_ANNOTATION, Content
+
+_log = logging.getLogger("gpugate.images")
 
 
 def rules_resource(namespace: str) -> Resource:
@@ -62,7 +65,7 @@ class KnownRules:
     def update(self) -> bool:
         """Apply the changes since the last call; return whether rules of others changed.
 
-        As in the gate, a version with an error changes nothing; after a restart it has no effect.
+        As in the gate, a version with an error changes nothing but the log; after a restart it has no effect.
         """
         with self._lock:
             by_name = {
@@ -79,7 +82,12 @@ class KnownRules:
             for name, config_map in sorted(by_name.items())
         }
         newest = {name: loaded for name, (_, loaded) in self._loaded.items()}
-        self._in_force = resolve(newest, self._in_force).in_force
+        active = resolve(newest, self._in_force)
+        self._in_force = active.in_force
+        for name, errors in active.errors.items():
+            if before.get(name) != versions[name]:
+                effect = "the previous version stays in force" if name in active.stale else "not in force"
+                _log.warning("ConfigMap %s: %s: %s", name, effect, "; ".join(map(str, errors)))
         rules = RuleSet.of(rule for rule_set in self._in_force.values() for rule in rule_set if rule.enabled)
         self.resources = resources_of(RuleSet(compatibility=rules.compatibility))
         self._own_rows = ImageCatalog(_rows(rules))

@@ -56,8 +56,10 @@ def test_a_rule_with_an_error_has_no_effect_until_it_is_corrected() -> None:
     assert {"nvidia.com/gpu", "x.com/y"} == rules.resources
 
 
-def test_the_last_good_version_stays_in_force_while_the_newest_has_an_error() -> None:
-    """Of facts too: a broken bundle does not bring the built-in facts back."""
+def test_the_last_good_version_stays_in_force_while_the_newest_has_an_error(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Of facts too: a broken bundle does not bring the built-in facts back. Each error is logged once."""
     image = "vllm/vllm-openai:v0.6.5"
     facts = facts_config_map(bundle(_without_vllm))
     facts["metadata"]["resourceVersion"] = "1"
@@ -71,9 +73,28 @@ def test_the_last_good_version_stays_in_force_while_the_newest_has_an_error() ->
         )
     )
     rules.update()
+    rules.change(Applied(object_of(compatibility_rule(name="b"))))
+    rules.update()
 
     assert rules.resources == {"nvidia.com/gpu"}
     assert not rules.is_known(image)
+    assert ["ConfigMap a: the previous", f"ConfigMap {facts['metadata']['name']}: the previous"] == [
+        message.partition(" version stays in force: ")[0] for message in caplog.messages
+    ]
+
+
+def test_wrong_facts_at_the_start_leave_the_built_in_ones_in_force_and_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    facts = facts_config_map(bundle(_without_vllm)) | {"data": {"facts.json": "{"}}
+    facts["metadata"]["resourceVersion"] = "1"
+    rules = KnownRules("kube-public")
+    rules.change(Listed([facts]))
+    rules.update()
+
+    assert rules.is_known("vllm/vllm-openai:v0.6.5")
+    (message,) = caplog.messages
+    assert message.startswith(f"ConfigMap {facts['metadata']['name']}: not in force: ")
 
 
 def test_a_deleted_rule_has_no_effect_and_an_unchanged_one_is_no_update() -> None:
