@@ -65,26 +65,19 @@ class Repository:
         return self.git("rev-parse", "HEAD")
 
     def run(self, base: str, **inputs: str) -> Job:
-        """Run the action's own step; base: the commit before the change. Inputs have _ for -."""
-        (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == "check")
-        given = {name: each.get("default", "") for name, each in ACTION["inputs"].items()}
-        given |= {name.replace("_", "-"): value for name, value in inputs.items()}
-        environment = dict(os.environ) | {
-            "PATH": f"{self.runner}/bin:{os.environ['PATH']}",
-            "RUNNER_TEMP": str(self.runner),
-            **{name: str(self.runner / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")},
-        }
-        for name, value in step["env"].items():
-            match = re.fullmatch(r"\$\{\{ inputs\.([\w-]+) \}\}", value)
-            environment[name] = given[match[1]] if match else base
+        """Run the action's own steps; base: the commit before the change. Inputs have _ for -."""
+        values = {f"inputs.{name}": each.get("default", "") for name, each in ACTION["inputs"].items()}
+        values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
+        values |= {"github.event.pull_request.base.sha || github.event.before": base}
+        values |= {"github.event.pull_request.number": "7"}
         for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY"):
             (self.runner / name).unlink(missing_ok=True)
-        (self.runner / "script").write_text(step["run"], "utf-8")
-        # https://docs.github.com/actions/reference/workflow-syntax-for-github-actions#jobsjob_idstepsshell
-        command = [_BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", str(self.runner / "script")]
-        ended = subprocess.run(
-            command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
-        )
+        ended = self._run_step("check", values)
+        log = ended.stdout + ended.stderr
+        if values["inputs.comment"] == "true":
+            commented = self._run_step("comment", values)
+            assert 0 == commented.returncode
+            log += commented.stdout + commented.stderr
         summary, output = (self.runner / name for name in ("GITHUB_STEP_SUMMARY", "GITHUB_OUTPUT"))
         folder = Path(output.read_text("utf-8").strip().removeprefix("sarif=")) if output.exists() else None
         results = {
@@ -92,7 +85,94 @@ class Repository:
             for path in (sorted(folder.iterdir()) if folder else ())
         }
         text = summary.read_text("utf-8") if summary.exists() else ""
-        return Job(ended.returncode, ended.stdout + ended.stderr, text, results)
+        return Job(ended.returncode, log, text, results)
+
+    def _run_step(self, identity: str, values: dict[str, str]) -> subprocess.CompletedProcess[str]:
+        """Run a step as a runner does. values: of the expressions of its environment."""
+        (step,) = (step for step in ACTION["runs"]["steps"] if step.get("id") == identity)
+        environment = dict(os.environ) | {
+            "PATH": f"{self.runner}/bin:{os.environ['PATH']}",
+            "RUNNER_TEMP": str(self.runner),
+            "GITHUB_REPOSITORY": "team/models",
+            **{name: str(self.runner / name) for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")},
+        }
+        for name, value in step["env"].items():
+            environment[name] = values[value.removeprefix("${{ ").removesuffix(" }}")]
+        (self.runner / "script").write_text(step["run"], "utf-8")
+        # https://docs.github.com/actions/reference/workflow-syntax-for-github-actions#jobsjob_idstepsshell
+        command = [_BASH, "--noprofile", "--norc", "-e", "-o", "pipefail", str(self.runner / "script")]
+        return subprocess.run(
+            command, cwd=self.root, env=environment, capture_output=True, text=True, check=False
+        )
+
+
+# A stand-in of GitHub's command `gh api`: it keeps comments in a file, answers as the API is documented, and
+# prints the part that --jq selects; that a token may only read is a file here.
+# https://docs.github.com/graphql/reference/objects#issuecomment, https://docs.github.com/rest/issues/comments
+_GH: Final = """
+import json, pathlib, subprocess, sys
+
+state = pathlib.Path(__file__).parent.parent / "comments"
+arguments = sys.argv[1:]
+comments = json.loads(state.read_text("utf-8"))
+if (state.parent / "forbidden").exists() and "graphql" not in arguments:
+    sys.exit("gh: Resource not accessible by integration (HTTP 403)")
+if "graphql" in arguments:
+    fields = {"fullDatabaseId", "viewerDidAuthor", "body"}
+    page = {"nodes": [{name: each[name] for name in fields} for each in comments]}
+    page["pageInfo"] = {"hasNextPage": False, "endCursor": None}
+    answer = {"data": {"repository": {"pullRequest": {"comments": page}}}}
+    jq = ["jq", "--raw-output", arguments[arguments.index("--jq") + 1]]
+    sys.exit(subprocess.run(jq, input=json.dumps(answer).encode(), check=False).returncode)
+(field,) = (each for each in arguments if each.startswith("body=@"))
+body = pathlib.Path(field.removeprefix("body=@")).read_text("utf-8")
+if len(body) > 65536:
+    sys.exit("gh: Validation Failed (HTTP 422)")
+path = next(each for each in arguments if each.startswith("repos/"))
+match arguments[arguments.index("--method") + 1], path.split("/")[1:]:
+    case "POST", ["team", "models", "issues", "7", "comments"]:
+        number = str(3_000_000_000 + len(comments))
+        comments.append({"fullDatabaseId": number, "viewerDidAuthor": True, "body": body})
+    case "PATCH", ["team", "models", "issues", "comments", number]:
+        (comment,) = (each for each in comments if each["fullDatabaseId"] == number)
+        comment["body"] = body
+    case _:
+        sys.exit("gh: Not Found (HTTP 404)")
+state.write_text(json.dumps(comments), "utf-8")
+"""
+_MARKER: Final = "<!-- gpugate -->\n"
+needs_jq = pytest.mark.skipif(not shutil.which("jq"), reason="jq is not installed")
+
+
+@dataclass(frozen=True)
+class GitHub:
+    """The comments of a pull request, which the stand-in of `gh` keeps in a folder."""
+
+    folder: Path
+
+    def install(self) -> None:
+        """Write the stand-in, and a pull request without comments."""
+        program = self.folder / "bin/gh"
+        program.write_text(f"#!{sys.executable}\n{_GH}", "utf-8")
+        program.chmod(0o755)
+        self.write()
+
+    def write(self, *comments: tuple[str, bool]) -> None:
+        """Set the comments: their text, and whether the token of the job wrote them."""
+        nodes = [
+            {"fullDatabaseId": str(number), "viewerDidAuthor": own, "body": body}
+            for number, (body, own) in enumerate(comments)
+        ]
+        (self.folder / "comments").write_text(json.dumps(nodes), "utf-8")
+
+    def forbid(self) -> None:
+        """Let the token only read, as that of a pull request of a fork."""
+        (self.folder / "forbidden").touch()
+
+    @property
+    def comments(self) -> list[str]:
+        """The texts of the comments."""
+        return [each["body"] for each in json.loads((self.folder / "comments").read_text("utf-8"))]
 
 
 @pytest.fixture
@@ -105,6 +185,7 @@ def repository(tmp_path: Path) -> Repository:
     program.write_text(f'#!/bin/sh\nexec env PYTHONPATH={ROOT} {sys.executable} -m webhook "$@"\n', "utf-8")
     program.chmod(0o755)
     (program.parent / "python").symlink_to(sys.executable)
+    GitHub(made.runner).install()
     made.git("init", "--quiet")
     made.commit(**{"old.yaml": _BAD, "package.json": "{}"})
     return made
@@ -131,7 +212,7 @@ def test_a_change_with_a_pod_that_would_be_denied_fails_the_job(repository: Repo
     ("files", "message"),
     [
         ({"readme.md": "text"}, "no manifests to check"),
-        ({"old.yaml": None}, "no manifests to check"),
+        ({"old.yaml": None}, "| removed |"),
         ({"chart.yaml": "apiVersion: v1\nkind: Pod\nmetadata: {name: {{ .Values.name }}}\n"}, "no manifests"),
         ({"good.yaml": _GOOD}, "1 object: "),
     ],
@@ -245,7 +326,118 @@ def test_each_input_is_used_and_none_is_part_of_a_script() -> None:
     """A value of a pull request must not be run."""
     steps = ACTION["runs"]["steps"]
     used = {name for step in steps for name in re.findall(r"inputs\.([\w-]+)", str(step["env"]))}
+    assert ["${{ !cancelled() && inputs.comment == 'true' }}"] == [
+        step["if"] for step in steps if "if" in step
+    ]
 
     assert set(ACTION["inputs"]) == used
     assert not [step["name"] for step in steps if "${{" in step["run"]]
     assert all(each.get("description") for each in ACTION["inputs"].values())
+
+
+_DEPLOYMENT: Final = """\
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: serve, namespace: ml}
+spec:
+  template:
+    spec:
+      containers:
+        - name: main
+          image: nvidia/cuda:12.4.1-base-ubuntu22.04
+          resources:
+            limits:
+              nvidia.com/gpu: 1
+"""
+_WRONG: Final = _DEPLOYMENT.replace("gpu: 1", "gpu: 1.5")
+_ROW: Final = (
+    "| Deployment ml/serve | unchanged; CUDA not checked | denied: found 1.5, expected a whole number"
+)
+
+
+@needs_jq
+def test_a_pull_request_gets_one_comment_that_later_commits_change(repository: Repository) -> None:
+    """With the verdicts before and after; the last commit leaves nothing to check."""
+    github = GitHub(repository.runner)
+    repository.commit(**{"old.yaml": None, "serve.yaml": _DEPLOYMENT})
+    base = repository.git("rev-parse", "HEAD")
+    github.write(("hello", True), (f"{_MARKER}of another author", False))
+    repository.commit(**{"serve.yaml": _WRONG})
+    job = repository.run(base, comment="true")
+
+    assert (1, True) == (job.status, "::error file=serve.yaml,line=12," in job.log), job.log
+    hello, other, comment = github.comments
+    assert ("hello", f"{_MARKER}of another author") == (hello, other)
+    assert comment.startswith(f"{_MARKER}### gpugate preview\n")
+    assert _ROW in comment
+    assert _ROW in job.summary
+
+    repository.commit(**{"serve.yaml": _DEPLOYMENT.replace("gpu: 1", "gpu: 2")})
+    assert 0 == repository.run(base, comment="true").status
+    assert 3 == len(github.comments)
+    assert "verdict changes: 0 workloads" in github.comments[2]
+
+    repository.commit(**{"serve.yaml": _DEPLOYMENT})
+    assert 0 == repository.run(base, comment="true").status
+    assert ["no manifests to check"] == github.comments[2].splitlines()[1:]
+
+
+def test_without_the_input_there_is_no_comment(repository: Repository) -> None:
+    """It needs a permission."""
+    base = repository.commit()
+    repository.commit(**{"serve.yaml": _WRONG})
+    repository.run(base)
+
+    assert [] == GitHub(repository.runner).comments
+
+
+@needs_jq
+def test_a_token_that_may_not_write_leaves_a_notice(repository: Repository) -> None:
+    """The status of the job is that of the check."""
+    base = repository.commit()
+    repository.commit(**{"serve.yaml": _DEPLOYMENT})
+    GitHub(repository.runner).forbid()
+    job = repository.run(base, comment="true")
+
+    assert (0, True) == (job.status, "::notice::no comment: the token may not write one" in job.log), job.log
+    assert [] == GitHub(repository.runner).comments
+
+
+def test_renamed_and_deleted_files_are_compared_too(repository: Repository) -> None:
+    """An object is the same in another file; one that is in no file any more is removed."""
+    repository.commit(**{"serve.yaml": _DEPLOYMENT, ".other.yaml": _DEPLOYMENT.replace("serve", "other")})
+    base = repository.git("rev-parse", "HEAD")
+    repository.commit(**{"serve.yaml": None, "renamed.yaml": _WRONG, ".other.yaml": None, "new.yaml": _GOOD})
+    job = repository.run(base)
+    repository.commit(**{"renamed.yaml": None, "new.yaml": None})
+    removed = repository.run(base)
+
+    assert "verdict changes: 3 workloads" in job.summary
+    assert _ROW in job.summary
+    assert "| Deployment ml/other | unchanged; CUDA not checked | removed |" in job.summary
+    assert re.search(r"\| Pod \S+ \| new \|", job.summary)
+    assert (0, True) == (removed.status, "verdict changes: 2 workloads" in removed.summary), removed.log
+
+
+def test_named_files_are_compared_if_they_are_in_the_commit(repository: Repository) -> None:
+    """A rendered file is in none."""
+    repository.commit(**{"serve.yaml": _DEPLOYMENT})
+    base = repository.git("rev-parse", "HEAD")
+    repository.commit(**{"serve.yaml": _WRONG})
+    (repository.root / "rendered.yaml").write_text(_GOOD, "utf-8")
+
+    assert _ROW in repository.run(base, files="serve.yaml").summary
+    assert "verdict changes" not in repository.run(base, files="serve.yaml\nrendered.yaml").summary
+
+
+@needs_jq
+def test_a_large_change_has_a_comment_that_github_takes(repository: Repository) -> None:
+    """It ends with what is left out."""
+    base = repository.commit()
+    many = "---\n".join(_WRONG.replace("serve", f"serve-{number}") for number in range(300))
+    repository.commit(**{"many.yaml": many})
+    repository.run(base, comment="true")
+    (comment,) = GitHub(repository.runner).comments
+
+    assert re.search(r"\n\d+ more workloads\n", comment)
+    assert re.search(r"\n\d+ more findings$", comment.strip())
