@@ -31,9 +31,11 @@ STORED: Final = _FOLDER / "stored_tables.json"
 # Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
 GENERATED: Final = (
     "aws_instances",
+    "cuda_images",
     "driver_branches",
     "driver_redist",
     "gpu_profiles",
+    "ngc_images",
     "toolkit_wheels",
     "triton_images",
     "vllm_images",

@@ -14,9 +14,11 @@ from tests.support.fact_sources import pypi_document, wheel, wheel_url
 from webhook.cli.facts.extractors import (
     EXTRACTORS,
     aws_instances,
+    cuda_images,
     driver_branches,
     driver_redist,
     gpu_profiles,
+    ngc_images,
     toolkit_wheels,
     triton_images,
     vllm_images,
@@ -131,6 +133,57 @@ def test_the_tables_of_triton_are_read_at_the_commit_that_changed_them_last() ->
     )
 
 
+def test_a_cuda_image_has_the_cuda_flavour_and_system_of_its_tag() -> None:
+    """Once; a tag without its operating system, or with a platform, gives no row."""
+    tags = {
+        "98.4.1-base-ubuntu22.04": "98.4",
+        "98.4.1-cudnn-devel-ubi9": "98.4",
+        "97.3-runtime-rockylinux8": "97.3",
+    }
+
+    assert [{"image": f"nvidia/cuda:{tag}", "cuda": cuda} for tag, cuda in tags.items()] == cuda_images.rows(
+        "supported-tags.md", (SAMPLES / "supported-tags.md").read_bytes()
+    )
+
+
+def test_the_tags_of_cuda_images_are_read_at_the_commit_that_changed_them_last() -> None:
+    url = f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md"
+
+    assert [Document("supported-tags.md", url, fixed=True)] == cuda_images.find(
+        {cuda_images.COMMITS: json.dumps([{"id": COMMIT}]).encode()}.__getitem__
+    )
+
+
+def test_an_image_of_a_framework_has_the_cuda_of_its_release_notes() -> None:
+    """By the release that they are of; other words of the page say nothing."""
+    notes = (SAMPLES / "rel-98-03.html").read_bytes()
+
+    assert [{"image": "nvcr.io/nvidia/pytorch:98.03-py3", "cuda": "13.2"}] == ngc_images.rows(
+        "pytorch 98.03", notes
+    )
+    assert [{"image": "nvcr.io/nvidia/tensorflow:98.02-tf2-py3", "cuda": "13.1"}] == ngc_images.rows(
+        "tensorflow 98.02", notes
+    )
+    with pytest.raises(ValueError, match=r"no CUDA version of jax 98\.01"):
+        ngc_images.rows("jax 98.01", notes)
+
+
+def test_the_newest_release_notes_of_each_framework_are_read() -> None:
+    """By month, of the twelve newest; older pages have another form of name."""
+    pages = [f"rel-98-{month:02}.html" for month in range(2, 13)] + [
+        "rel_97-11.html",
+        "rel_97-12.html",
+        "index.html",
+    ]
+    index = "".join(f'<a href="{page}#driver">{page}</a>' for page in pages).encode()
+    documents = ngc_images.find(lambda _: index)
+    base = "https://docs.nvidia.com/deeplearning/frameworks"
+
+    assert Document("pytorch 97.12", f"{base}/pytorch-release-notes/rel_97-12.html") == documents[0]
+    assert Document("jax 98.12", f"{base}/jax-release-notes/rel-98-12.html") == documents[-1]
+    assert 36 == len(documents)
+
+
 def test_an_image_of_vllm_has_the_cuda_of_its_build() -> None:
     versions = (SAMPLES / "versions.json").read_bytes()
 
@@ -240,7 +293,10 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
         extractor.rows("1.2.3", content)
 
 
-@pytest.mark.parametrize("source", [aws_instances, gpu_profiles, toolkit_wheels, triton_images])
+@pytest.mark.parametrize(
+    "source",
+    [aws_instances, cuda_images, gpu_profiles, ngc_images, toolkit_wheels, triton_images],
+)
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
 def test_a_list_of_documents_of_another_form_is_an_error(source: Any, content: bytes) -> None:
     with pytest.raises(EXTRACT_ERRORS):

@@ -16,6 +16,7 @@ from tests.support.fact_sources import FactSources, fact_sources, put_wheels, wh
 from tests.support.fake_registry import Reply
 from tests.support.paths import ROOT
 from webhook.cli.facts import fetch
+from webhook.cli.facts.extractors import cuda_images
 from webhook.cli.facts.extractors.driver_branches import URL as RELEASES
 
 FACTS = ROOT / "rules/facts"
@@ -52,6 +53,15 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
             f"https://raw.githubusercontent.com/vllm-project/vllm/{COMMIT}/docker/versions.json",
             (SAMPLES / "versions.json").read_bytes(),
         )
+        found.put(cuda_images.COMMITS, json.dumps([{"id": COMMIT}]).encode())
+        found.put(
+            f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md",
+            (SAMPLES / "supported-tags.md").read_bytes(),
+        )
+        for framework in ("pytorch", "tensorflow", "jax"):
+            notes = f"https://docs.nvidia.com/deeplearning/frameworks/{framework}-release-notes"
+            found.put(f"{notes}/index.html", b"<a href='rel-98-03.html'>")
+            found.put(f"{notes}/rel-98-03.html", (SAMPLES / "rel-98-03.html").read_bytes())
         repository = "aws/karpenter-provider-aws"
         commits = f"https://api.github.com/repos/{repository}/commits"
         found.put(commits, json.dumps([{"sha": COMMIT}]).encode())
@@ -101,11 +111,17 @@ def test_generated_tables_and_the_lock_file_are_written_and_what_changed_is_said
         "aws_instances: instance family g99 added: product NVIDIA-H100-80GB-HBM3",
         "aws_instances: instance family p94d added: product NVIDIA-A100-SXM4-40GB",
         "aws_instances: instance family p94x added: product NVIDIA-A100-SXM4-80GB NVIDIA-H200",
+        "cuda_images: image nvidia/cuda:98.4.1-base-ubuntu22.04 added: CUDA 98.4",
+        "cuda_images: image nvidia/cuda:98.4.1-cudnn-devel-ubi9 added: CUDA 98.4",
+        "cuda_images: image nvidia/cuda:97.3-runtime-rockylinux8 added: CUDA 97.3",
         "driver_branches: branch 9580 added: newest 9580.126.09, released 2026-01-13, LTS",
         "driver_branches: branch 9590 added: newest 9590.48.01, released 2025-12-22, production",
         "driver_branches: branch 9595 added: newest 9595.45.04, released 2026-03-24, new-feature",
         "driver_redist: branch 9620 added: CUDA 13.5, driver 9620.70.06, released 2026-11-04",
         "gpu_profiles: GPU X9000 80GB (SXM) added: compute capability 8.9, arch ada, segment datacenter",
+        "ngc_images: image nvcr.io/nvidia/pytorch:98.03-py3 added: CUDA 13.2",
+        "ngc_images: image nvcr.io/nvidia/tensorflow:98.03-tf2-py3 added: CUDA 13.2",
+        "ngc_images: image nvcr.io/nvidia/jax:98.03-py3 added: CUDA 13.2",
         "toolkit_wheels: CUDA 13.4 added: built for 8.0 9.0",
         "toolkit_wheels: CUDA 13.5 added: built for 9.0 10.0",
         "triton_images: image nvcr.io/nvidia/tritonserver:96.07-trtllm-python-py3 added: CUDA 13.1",

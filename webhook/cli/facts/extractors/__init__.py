@@ -6,9 +6,11 @@ from typing import Final
 
 from webhook.cli.facts.extractors import (
     aws_instances,
+    cuda_images,
     driver_branches,
     driver_redist,
     gpu_profiles,
+    ngc_images,
     toolkit_wheels,
     triton_images,
     vllm_images,
@@ -24,6 +26,14 @@ EXTRACTORS: Final = (
         aws_instances.find,
         aws_instances.rows,
         aws_instances.unknown,
+    ),
+    Extractor(
+        "cuda_images",
+        "nvidia-cuda-tags",
+        "verified",
+        "CUDA of NVIDIA's base images. A test compares images.yaml, which is by hand and decides, with it.",
+        cuda_images.find,
+        cuda_images.rows,
     ),
     Extractor(
         "driver_branches",
@@ -48,6 +58,14 @@ EXTRACTORS: Final = (
         "GPUs by product label. A row of gpus.yaml takes precedence.",
         gpu_profiles.find,
         gpu_profiles.rows,
+    ),
+    Extractor(
+        "ngc_images",
+        "ngc-release-notes",
+        "verified",
+        "CUDA of NVIDIA's newest images. A test compares images.yaml, which is by hand and decides, with it.",
+        ngc_images.find,
+        ngc_images.rows,
     ),
     Extractor(
         "toolkit_wheels",

@@ -14,7 +14,11 @@ _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
 
 def last_commit(get: Get, repository: str, path: str) -> str:
     """Return the last commit that changed a file or folder. Raises ValueError."""
-    commit: str = json.loads(get(f"{API}/{repository}/commits?path={path}&per_page=1"))[0]["sha"]
+    return commit_of(json.loads(get(f"{API}/{repository}/commits?path={path}&per_page=1"))[0]["sha"])
+
+
+def commit_of(commit: str) -> str:
+    """Return the hash of a commit. Raises ValueError if it is none."""
     if not _COMMIT.fullmatch(commit):
         raise ValueError(f"{commit!r} is not a commit")
     return commit
