@@ -48,8 +48,9 @@ enable and disable rules, see [rules.md](rules.md); to add a vendor,
 - **CUDA**: whether images are compared with driver and GPU of the nodes. Of accelerators without CUDA,
   gpugate checks what the pod requests, and not which driver the image needs.
 - **Verified**: the last day on which the rows of the resources
-  ([gpu_resources.yaml](../rules/facts/gpu_resources.yaml)) were compared with their source; without a row, or
-  if its source was not read, a resource is not verified. No rule has run with a device of its vendor.
+  ([gpu_resources.yaml](../rules/facts/gpu_resources.yaml)) were compared with their source, of several days the
+  first; without a row, or if its source was not read, a resource is not verified. No rule has run with a device
+  of its vendor.
 """,
         "columns": ("vendor", "rules", "resources", "sharing", "CUDA", "checked", "source", "verified"),
         "other": "## Rules without a vendor",
@@ -88,7 +89,7 @@ enable and disable rules, see [rules.md](rules.md); to add a vendor,
 - **CUDA**：是否将镜像与节点的驱动和 GPU 比较。
   对于不运行 CUDA 的加速器，gpugate 检查 Pod 的申请，不检查镜像需要的驱动。
 - **核实日期**：资源的记录（[gpu_resources.yaml](../../rules/facts/gpu_resources.yaml)）
-  最后一次与来源核对的日期；没有记录或未读过来源的资源为未核实。没有任何规则在厂商的设备上运行过。
+  最后一次与来源核对的日期，各行日期不同时取最早的；没有记录或未读过来源的资源为未核实。没有任何规则在厂商的设备上运行过。
 """,
         "columns": ("厂商", "规则", "资源", "共享方式", "CUDA", "检查内容", "来源", "核实日期"),
         "other": "## 与厂商无关的规则",
@@ -198,12 +199,12 @@ def _vendor_row(group: Group, language: Language) -> list[str]:
     words: dict[str, Any] = _WORDS[language]
     facts = [_fact(rule.key) for rule in group.resources]
     names = [f"`{rule.key}`: {rule.description.in_language(language)}" for rule in group.resources]
-    days = {fact.verified for fact in facts if fact.verified}
+    days = sorted({fact.verified for fact in facts if fact.verified})[:1]
     unknown = [
         f"`{rule.key}`" for rule, fact in zip(group.resources, facts, strict=True) if not fact.verified
     ]
     if unknown:
-        days.add(f"{words['not']}: {', '.join(unknown)}" if days else words["not"])
+        days.append(f"{words['not']}: {', '.join(unknown)}" if days else words["not"])
     sharing = [
         word
         for word, applies in (
@@ -224,7 +225,7 @@ def _vendor_row(group: Group, language: Language) -> list[str]:
         words["yes"] if cuda else words["no"],
         words["and"].join(dict.fromkeys(_checked(group, language))),
         _sources(group.sources, words),
-        "; ".join(sorted(days, reverse=True)),
+        "; ".join(days),
     ]
 
 
@@ -271,23 +272,24 @@ class _Fact(NamedTuple):
     vendor: str = ""
     units: int = 0  # of a device; 0: unknown
     slices: bool = False
-    verified: str = ""  # the day of the facts, if it is
+    verified: str = ""  # the day on which it was, if it is
 
 
 @cache
 def _fact_rows() -> tuple[tuple[re.Pattern[str], _Fact], ...]:
     table = yaml.safe_load((_FACTS / "gpu_resources.yaml").read_text("utf-8"))
-    day = yaml.safe_load((_FACTS / "lock.yaml").read_text("utf-8"))["date"]
-    rows = [
-        (row, table["vendors"][row["vendor"]], day if row["status"] == "verified" else "")
-        for row in table["resources"]
-    ]
-    rows += [
-        (row | {"units": 1}, "", day if row["status"] == "verified" else "") for row in table["networks"]
-    ]
+    rows = [*table["resources"], *(row | {"units": 1} for row in table["networks"]), *table["others"]]
     return tuple(
-        (glob(name), _Fact(vendor, row.get("units", 0), row.get("slices", False), verified))
-        for row, vendor, verified in rows
+        (
+            glob(name),
+            _Fact(
+                table["vendors"][row["vendor"]] if "vendor" in row else "",
+                row.get("units", 0),
+                row.get("slices", False),
+                row.get("read", table["read"]) if row["status"] == "verified" else "",
+            ),
+        )
+        for row in rows
         for name in row["names"]
     )
 
