@@ -2,7 +2,7 @@
 
 The list, a page in Markdown, has each tag between backquotes, such as 12.4.1-cudnn-runtime-ubuntu22.04: CUDA,
 flavour, operating system. See
-https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md; form of the list of commits:
+https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md; of commits:
 https://docs.gitlab.com/api/commits/. A page at a commit never has other content, so that the table can be
 replayed; a list of tags by Docker Hub changes with each pull.
 """
