@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterator
 from functools import partial
@@ -267,6 +268,9 @@ def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: P
     )
     assert "\n+        nodeAffinity:\n" in markdown
     assert markdown.endswith("\n```\n")
+    (diff,) = re.findall(r"```diff\n.*?```", markdown, re.DOTALL)
+    audited = gpugate("audit", *arguments, "-o", "markdown").stdout
+    assert f"\n**Deployment ml/serve: its pods: ✎ patched**\n\n{diff}\n" in audited
 
     explained = gpugate("explain", *arguments).stdout
     (facts,) = _objects(gpugate("explain", *arguments, "-o", "json"))

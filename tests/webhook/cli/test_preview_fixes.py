@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from functools import partial
 from pathlib import Path
@@ -54,6 +55,23 @@ def test_fixes_are_written_and_the_result_is_previewed(file: Path) -> None:
     assert result.stderr == f"note: {file}:7: fix of {path}: 8Gi → 32\n"
     assert ["✓ unchanged", "✗ denied"] == re.findall(r"^\S (?:unchanged|denied)", result.stdout, re.MULTILINE)
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize("command", ["preview", "audit"])
+def test_json_has_the_fix_of_a_finding_that_has_only_one(command: str, file: Path) -> None:
+    """As a path, the old value and the new one; another finding has none."""
+    document = json.loads(gpugate(command, "-f", file, "-o", "json").stdout)
+    findings = [
+        finding
+        for entry in document.get("objects") or document["workloads"]
+        for finding in entry.get("violations") or entry["pods"][0]["findings"]
+    ]
+    path = "spec.containers[0].resources.limits[tencent.com/vcuda-memory]"
+
+    assert [[{"path": path, "old": "8Gi", "new": "32"}]] == [
+        finding["edits"] for finding in findings if "edits" in finding
+    ]
+    assert len(findings) > 1
 
 
 def test_a_byte_order_mark_and_line_ends_of_windows_stay(file: Path) -> None:

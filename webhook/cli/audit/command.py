@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -42,9 +43,10 @@ from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
+from webhook.cli.report.candidate_nodes import change_lines
 from webhook.cli.report.fleet import FleetRow, fleet, known_cuda, label_names
 from webhook.cli.report.formats import FORMATS
-from webhook.cli.report.model import RenderedFinding, Report, Target, not_checked, place_of
+from webhook.cli.report.model import RenderedFinding, Report, Target, edit_facts, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
 from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
@@ -62,6 +64,7 @@ from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import (
     AUDIT_SUMMARY,
     EVALUATING_WORKLOADS,
+    ITS_PODS,
     NOT_CHECKED_LINE,
     OLD_TOOLKITS,
     READING_WORKLOADS,
@@ -152,7 +155,7 @@ def command(
         _show_json(audited, quotas, supports, ended, session.notes, session.language)
     elif output in FORMATS:
         fleet_rows = _fleet(session, toolkits) if output == "html" else ()
-        report = _report(audited, session, _tables(session) if output == "html" else (), fleet_rows)
+        report = _report(audited, session, _tables(session) if output == "html" else (), fleet_rows, output)
         if write:
             _write(report, namespace, session)
         elif text := FORMATS[output](report):
@@ -363,6 +366,7 @@ def _facts(evaluated: EvaluatedObject, language: Language) -> dict[str, Any]:
                 "rule": finding.rule,
                 "message": finding.message,
             }
+            | edit_facts(finding.edits)
             for finding in evaluated.findings()
         ],
         "notChecked": not_checked_facts(evaluated.decision, language),
@@ -374,8 +378,9 @@ def _report(
     session: Session,
     tables: Sequence[Table],
     fleet_rows: Sequence[FleetRow],
+    output: str,
 ) -> Report:
-    """Return the report that all formats except tables and JSON render."""
+    """Return the report that all formats except tables and JSON render; only Markdown has the changes."""
     compatibility = {rule.name for rule in session.policy.rules.compatibility}
     language = session.language
     return Report(
@@ -383,7 +388,12 @@ def _report(
         summary=_heading(audited, language),
         language=language,
         targets=tuple(
-            _target(evaluated, workload.workload.reference, compatibility)
+            _target(
+                evaluated,
+                workload.workload.reference,
+                compatibility,
+                change=_change(evaluated, session) if output == "markdown" else "",
+            )
             for workload in audited
             for evaluated in workload.objects
         ),
@@ -399,7 +409,15 @@ def _report(
     )
 
 
-def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[str]) -> Target:
+def _change(evaluated: EvaluatedObject, session: Session) -> str:
+    """Return what the pods of a workload get when they are created; existing pods get nothing."""
+    if evaluated.object.is_pod:
+        return ""
+    request = replace(evaluated.request, mutating=True)
+    return "\n".join(change_lines(request, session.decide(request)))
+
+
+def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[str], *, change: str) -> Target:
     """Return an object for reports. compatibility: rules that it does not pass if its nodes are unknown."""
     findings, key = evaluated.findings(), evaluated.object.key
     skipped = compatibility if {reason for _, reason in evaluated.decision.not_checked} & {*OF_NODES} else ()
@@ -413,6 +431,8 @@ def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[st
         passed=() if findings else tuple(rule for rule in evaluated.decision.rules if rule not in skipped),
         owner=owner,
         reference=reference | ({"uid": str(uid)} if uid else {}),
+        result=ITS_PODS.in_language(evaluated.language),
+        change=change,
     )
 
 

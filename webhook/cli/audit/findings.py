@@ -19,6 +19,7 @@ class EvaluatedObject:
     """An object of a workload, and the decision on it as it is."""
 
     object: WorkloadObject
+    request: AdmissionRequest
     decision: Decision
     language: Language
 
@@ -94,7 +95,7 @@ def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject
             mutating=False,
         )
         try:
-            yield EvaluatedObject(workload_object, session.decide(request), session.policy.language)
+            yield EvaluatedObject(workload_object, request, session.decide(request), session.policy.language)
         except ObjectError as error:
             session.add_error(f"{workload_object.place}: {error}")
 

@@ -40,7 +40,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.quotas import QuotaFinding
 from webhook.cli.inputs.session import Session, with_session
-from webhook.cli.report.candidate_nodes import admitted, candidate_lines, candidate_nodes
+from webhook.cli.report.candidate_nodes import admitted, candidate_lines, candidate_nodes, change_lines
 from webhook.cli.report.changes import (
     Verdict,
     VerdictChange,
@@ -383,16 +383,8 @@ def _show_diff(language: Language, preview: Preview) -> None:
         _print_message(QUOTA.in_language(language), "yellow", quota.message)
     for line_of_nodes in candidate_lines(preview.nodes):
         _print_message(NODES.in_language(language), "cyan", line_of_nodes.in_language(language))
-    for line in _change(preview):
+    for line in change_lines(preview.request, preview.decision):
         print_line(" " * 3, styled(line, fg=_DIFF_COLOURS.get(line[:1])))
-
-
-def _change(preview: Preview) -> Iterator[str]:
-    """Yield the lines of a diff of an object, and of its templates and their pods."""
-    if preview.decision.patch or preview.decision.pods_patch:
-        before, after = dump_yaml(preview.request.object), dump_yaml(preview.patched())
-        names = ("template", "pods") if preview.decision.pods_patch else ("before", "after")
-        yield from unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=2)
 
 
 def _warnings(language: Language, preview: Preview) -> Iterator[str]:
@@ -470,7 +462,7 @@ def _target(language: Language, preview: Preview, *, with_change: bool) -> Targe
             *unchecked,
         ),
         result=Joined("; ", [result, *preview.remarks]).in_language(language),
-        change="\n".join(_change(preview)) if with_change else "",
+        change="\n".join(change_lines(preview.request, preview.decision)) if with_change else "",
     )
 
 

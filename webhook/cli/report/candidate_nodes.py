@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from copy import deepcopy
+from difflib import unified_diff
 from itertools import islice
 from math import ceil
 from typing import Any, Final
@@ -14,6 +15,7 @@ from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import candidates
 from rules.text.i18n import Message
 from rules.text.paths import field_path
+from webhook.yaml_output import dump_yaml
 
 _MAX_TEMPLATES: Final = 8  # pod templates of one object that are shown
 _MAX_NAMES: Final = 20  # of nodes in one row
@@ -35,6 +37,14 @@ def admitted(request: AdmissionRequest, decision: Decision) -> dict[str, Any]:
     patch = [*decision.patch, *decision.pods_patch]
     patched: dict[str, Any] = jsonpatch.apply_patch(document, patch, in_place=True)
     return patched
+
+
+def change_lines(request: AdmissionRequest, decision: Decision) -> Iterator[str]:
+    """Yield the lines of a diff of an object, and of its templates and their pods."""
+    if decision.patch or decision.pods_patch:
+        before, after = dump_yaml(request.object), dump_yaml(admitted(request, decision))
+        names = ("template", "pods") if decision.pods_patch else ("before", "after")
+        yield from unified_diff(before.splitlines(), after.splitlines(), *names, lineterm="", n=2)
 
 
 def candidate_nodes(

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Finding, Language
 from rules.decision.messages import WarningLine
 from rules.model.certainty import Certainty
+from rules.model.edit import Edit
 from rules.model.finding import cause_of
 from rules.text.i18n import Message
 from rules.text.paths import field_path
@@ -45,7 +46,7 @@ class RenderedFinding(NamedTuple):
     message: what is wrong and what to do. cause: what is wrong without container and path, which objects with
     the same fault share. fix: what to do, with the resource that it is about. basis: what it rests on, see
     Basis; a warning may have none. place: in a file, if it is not that of the target. in_summary: the
-    summary says it of all targets at once, so that no line of a file is marked.
+    summary says it of all targets at once, so that no line of a file is marked. edits: see Finding.
     """
 
     effect: str
@@ -57,6 +58,7 @@ class RenderedFinding(NamedTuple):
     certainty: Certainty = Certainty.LIKELY
     place: Location | None = None
     in_summary: bool = False
+    edits: tuple[Edit, ...] = ()
 
     @classmethod
     def of(cls, finding: Finding, language: Language) -> RenderedFinding:
@@ -69,6 +71,7 @@ class RenderedFinding(NamedTuple):
             fix_of(finding).in_language(language),
             finding.basis.value,
             finding.certainty,
+            edits=finding.edits,
         )
 
     @property
@@ -111,7 +114,13 @@ def violation_facts(violation: Finding, language: Language) -> dict[str, Any]:
         "certainty": violation.certainty,
         "path": violation.path,
         "message": violation.message.in_language(language),
-    }
+    } | edit_facts(violation.edits)
+
+
+def edit_facts(edits: Iterable[Edit]) -> dict[str, Any]:
+    """Return the only right fix of a finding for JSON; nothing if there is none."""
+    facts = [{"path": field_path(edit.path), "old": edit.old, "new": edit.new} for edit in edits]
+    return {"edits": facts} if facts else {}
 
 
 def not_checked(
