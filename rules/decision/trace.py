@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
@@ -20,7 +20,7 @@ from rules.compatibility.result import RuleRequirement
 from rules.compatibility.suitable_gpus import gpus_for
 from rules.cuda.gpu_memory import shown
 from rules.cuda.image_catalog import CompatLibraries
-from rules.cuda.requirements import GpuRequirements
+from rules.cuda.requirements import ComputeRequirement, GpuRequirements
 from rules.cuda.served_model import gib
 from rules.decision.messages import WarningLine
 from rules.decision.not_checked import out_of_scope
@@ -360,7 +360,10 @@ def _requirement(requirements: GpuRequirements) -> list[Message]:
         for constraint in requirements.constraints
     )
     lines += {start.en: start for start in starts}.values()
-    lines += [_COMPUTE.having(minimum=least.minimum, origin=least.origin) for least in requirements.compute]
+    lines += [
+        _COMPUTE.having(minimum=least.minimum, origin=least.origin)
+        for least in _decisive(requirements.compute)
+    ]
     if memory := requirements.memory:
         lines.append(_MEMORY.having(amount=shown(memory.mib), origin=memory.origin))
     for model in requirements.models:
@@ -374,6 +377,15 @@ def _requirement(requirements: GpuRequirements) -> list[Message]:
         names = "/".join(sorted(platforms.architectures))
         lines.append(_PLATFORMS.having(names=names, origin=platforms.origin))
     return lines
+
+
+def _decisive(compute: Sequence[ComputeRequirement]) -> Iterator[ComputeRequirement]:
+    """Yield the highest certain requirement, and uncertain ones above it; they imply the others."""
+    certain = [least for least in compute if least.certain]
+    highest = max(certain, key=lambda least: least.minimum, default=None)
+    for least in compute:
+        if highest is None or least is highest or least.minimum > highest.minimum:
+            yield least
 
 
 def _of_label(term: SelectorTerm, labels: Mapping[str, str]) -> Message:

@@ -418,6 +418,16 @@ def test_the_platforms_of_the_image_and_the_declared_memory_are_listed() -> None
     ) == tuple(line.en for line in _evaluations(explanation)["compatibility"].requirements[-2:])
 
 
+def test_of_compute_capabilities_only_the_highest_certain_one_is_listed() -> None:
+    """It implies those of the image and of its toolkit."""
+    pod = gpu_pod("vllm/vllm-openai:v0.8.5", "--model=x", "--dtype=bfloat16")
+    requirements = _evaluations(_explained(compatibility_rule(), document=pod))["compatibility"].requirements
+
+    assert [
+        "compute capability 8.0: `--dtype=bfloat16` of vLLM 0.8.5 needs compute capability 8.0 or higher"
+    ] == [line.en for line in requirements if line.en.startswith("compute capability")]
+
+
 def test_the_weights_and_the_data_type_of_the_model_are_listed() -> None:
     """With the sum of the weights."""
     pod = gpu_pod("vllm/vllm-openai:v0.6.3", "--model=Qwen/Qwen2.5-7B-Instruct", "-tp=2", limits={GPU: "2"})
