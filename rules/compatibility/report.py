@@ -87,6 +87,7 @@ _COLON: Final = Line("{about}: {what}")
 # Why no node is a candidate.
 NOT_OFFERED: Final = Line("no node offers {resources}")
 NOT_IN_FILE: Final = Line("none of the {nodes} nodes in {source} offers {resources}")
+NOT_OF_PRESET: Final = Line("{source} stands for nodes with whole GPUs, which do not offer {resources}")
 ONLY_SHARES: Final = Line("no node offers {resources} without {whole}, which they are shares of")
 SIMILAR_OFFERED: Final = Line("no node offers {resources}; some offer {similar}")
 NOT_TOGETHER: Final = Line("no node offers {resources} together")
@@ -98,6 +99,7 @@ EXCLUDED: Final = Line("each of the {nodes} nodes that offer {resources} is excl
 _FIX_OF: Final[dict[Message, Message]] = {
     NOT_OFFERED: _CHECK_PLUGIN,
     NOT_IN_FILE: _CHECK_FILE,
+    NOT_OF_PRESET: Line("give a file with your nodes (--nodes FILE)"),
     ONLY_SHARES: Line("add {whole}: 1"),
     NOT_TOGETHER: Line("request resources that one node offers"),
     EXCLUDED: _CHANGE_SELECTORS,

@@ -10,6 +10,7 @@ from rules.compatibility.prospects import ProspectResult
 from rules.compatibility.report import (
     EXCLUDED,
     NOT_IN_FILE,
+    NOT_OF_PRESET,
     NOT_OFFERED,
     NOT_READY,
     NOT_TOGETHER,
@@ -254,7 +255,8 @@ def _not_offered(  # noqa: PLR0913 - the first two are what it depends on
         return writer.no_candidates(rule, container, SIMILAR_OFFERED, names, similar=similar)
     if inventory.source and (nodes := inventory.everything.bit_count()):
         facts = {"nodes": nodes, "source": inventory.source}
-        return writer.no_candidates(rule, container, NOT_IN_FILE, names, **facts)
+        why = NOT_OF_PRESET if len(inventory.presets) == nodes else NOT_IN_FILE
+        return writer.no_candidates(rule, container, why, names, **facts)
     return writer.no_candidates(rule, container, NOT_OFFERED, names)
 
 

@@ -78,6 +78,18 @@ def test_a_node_by_facts_is_chosen_only_if_it_has_as_many_gpus(nodes: str, gpus:
     assert f"nodes 1 of 1 that the scheduler may choose{condition}: NVIDIA-" in result.stdout
 
 
+def test_a_node_by_facts_offers_whole_gpus_alone() -> None:
+    """Of a share or a slice, only a file with nodes can say whether they have it."""
+    pod = POD.replace("nvidia.com/gpu: 1", "nvidia.com/mig-1g.5gb: 1").replace("=bfloat16", "=half")
+    result = gpugate("preview", "-", "--nodes", "a100@570", input=pod)
+
+    assert (
+        "a100@570 stands for nodes with whole GPUs, which do not offer nvidia.com/mig-1g.5gb; "
+        in result.stdout
+    )
+    assert "; give a file with your nodes (--nodes FILE) [compatibility-mig]" in result.stdout
+
+
 def test_a_node_by_facts_has_no_number_of_gpus_that_a_pod_exceeds() -> None:
     """No machine has 1000."""
     pod = POD.replace("nvidia.com/gpu: 1", "nvidia.com/gpu: 1000")
