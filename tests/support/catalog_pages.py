@@ -48,9 +48,9 @@ enable and disable rules, see [rules.md](rules.md); to add a vendor,
 - **CUDA**: whether images are compared with driver and GPU of the nodes. Of accelerators without CUDA,
   gpugate checks what the pod requests, and not which driver the image needs.
 - **Verified**: the last day on which the rows of the resources
-  ([gpu_resources.yaml](../rules/facts/gpu_resources.yaml)) were compared with their source, of several days the
-  first; without a row, or if its source was not read, a resource is not verified. No rule has run with a device
-  of its vendor.
+  ([gpu_resources.yaml](../rules/facts/gpu_resources.yaml)) were compared with their source, of several days
+  the first; without a row, or if its source was not read, a resource is not verified. No rule has run with a
+  device of its vendor.
 """,
         "columns": ("vendor", "rules", "resources", "sharing", "CUDA", "checked", "source", "verified"),
         "other": "## Rules without a vendor",
