@@ -15,7 +15,6 @@ from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
-from rules.nodes.label_families import LabelNames
 from rules.text.i18n import Message
 from webhook.cli.audit.findings import (
     EvaluatedObject,
@@ -27,6 +26,7 @@ from webhook.cli.audit.findings import (
 )
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.inputs.month import this_month
+from webhook.cli.inputs.node_changes import label_names
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
     not_checked_facts,
@@ -44,13 +44,12 @@ from webhook.cli.inputs.row_filter import filter_option, filtered, named
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.matrix.matrix import Table, class_table
 from webhook.cli.report.candidate_nodes import change_lines
-from webhook.cli.report.fleet import FleetRow, fleet, known_cuda, label_names
+from webhook.cli.report.fleet import Fleet, fleet, fleet_cells, known_cuda
 from webhook.cli.report.formats import FORMATS
 from webhook.cli.report.model import RenderedFinding, Report, Target, edit_facts, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
 from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
-    UNKNOWN,
     counted,
     first_of,
     print_json,
@@ -151,10 +150,10 @@ def command(
     supports = sorted({*filter(None, _supports(session))})
     toolkits = _toolkits(session, audited)
     ended = ended_toolkits(session.policy.facts, chain.from_iterable(toolkits), this_month())
+    fleet_rows = fleet(session.inventory, label_names(session.policy.rules), toolkits, this_month())
     if output == "json":
-        _show_json(audited, quotas, supports, ended, session.notes, session.language)
+        _show_json(audited, quotas, supports, ended, fleet_rows, session.notes, session.language)
     elif output in FORMATS:
-        fleet_rows = _fleet(session, toolkits) if output == "html" else ()
         report = _report(audited, session, _tables(session) if output == "html" else (), fleet_rows, output)
         if write:
             _write(report, namespace, session)
@@ -162,7 +161,7 @@ def command(
             click.echo(text)
     else:
         _show_tables(audited, session.language, wide=output == "wide" or bool(names))
-        _show_fleet(_fleet(session, toolkits), session.language)
+        _show_rows(fleet_cells(fleet_rows, session.language), session.language, wide=True)
         _show_notes(quotas, supports, ended, session.language)
     decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
     sys.exit(session.exit_status(() if write else decisions, fail_on))
@@ -171,13 +170,9 @@ def command(
 def _supports(session: Session) -> Iterator[DriverSupport | None]:
     """Yield NVIDIA's support of the drivers of all nodes."""
     inventory = session.inventory
-    for node_class in inventory.classes(inventory.everything, label_names(session.policy)):
-        yield support_of(node_class.capabilities, this_month())
-
-
-def _fleet(session: Session, needed: Iterable[Collection[CudaVersion]]) -> tuple[FleetRow, ...]:
-    """Return the drivers of the nodes and the CUDA of the workloads. needed: as for `fleet`."""
-    return fleet(session.inventory, label_names(session.policy), needed, this_month())
+    for names in label_names(session.policy.rules):
+        for node_class in inventory.classes(inventory.everything, names):
+            yield support_of(node_class.capabilities, this_month())
 
 
 def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> list[set[CudaVersion]]:
@@ -286,20 +281,6 @@ def _show_notes(
         print_note(OLD_TOOLKITS.having(versions=shown), language)
 
 
-def _show_fleet(rows: Iterable[FleetRow], language: Language) -> None:
-    """Print what drivers the nodes have, and what CUDA the workloads need."""
-    cells = (
-        {
-            "cuda": row.name.in_language(language),
-            "workloads": str(row.workloads),
-            "nodes": str(row.nodes),
-            "driver": row.drivers(language) or UNKNOWN,
-        }
-        for row in rows
-    )
-    _show_rows([*cells], language, wide=True)
-
-
 def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) -> None:
     """Print each reason once for all workloads that have it, the most frequent first."""
     reasons = Counter(
@@ -321,6 +302,7 @@ def _show_json(
     quotas: Sequence[QuotaFinding],
     supports: Sequence[DriverSupport],
     ended: Mapping[CudaVersion, str],
+    fleet_rows: Fleet,
     notes: Sequence[str],
     language: Language,
 ) -> None:
@@ -342,6 +324,8 @@ def _show_json(
             }
         )
     document = {
+        "plan": plan_of(audited).document(),
+        "fleet": [row.document() for row in fleet_rows],
         "summary": [row._asdict() for row in summary(audited)],
         "workloads": facts,
         "quotas": [quota._asdict() for quota in quotas],
@@ -377,7 +361,7 @@ def _report(
     audited: Sequence[EvaluatedWorkload],
     session: Session,
     tables: Sequence[Table],
-    fleet_rows: Sequence[FleetRow],
+    fleet_rows: Fleet,
     output: str,
 ) -> Report:
     """Return the report that all formats except tables and JSON render; only Markdown has the changes."""
@@ -438,13 +422,12 @@ def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[st
 
 def _tables(session: Session) -> list[Table]:
     """Return tables of the nodes' compatibility with CUDA runtimes, one for each set of labels of rules."""
-    labels = dict.fromkeys(rule.sharing.labels for rule in session.policy.rules.compatibility if rule.enabled)
     inventory = session.inventory
     tables = (
         class_table(
             SharingPolicy(labels=names), inventory.classes(inventory.everything, names), inventory.facts
         )
-        for names in labels or (LabelNames(),)
+        for names in label_names(session.policy.rules)
     )
     return [table for table in tables if table]
 

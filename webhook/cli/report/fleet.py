@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rules import Language, Policy
 from rules.cuda.versions import CudaVersion
 from rules.kube.pod import Pod
 from rules.nodes.driver_lifecycle import DriverSupport, SupportState, support_of
-from rules.nodes.inventory import Inventory
+from rules.nodes.inventory import Inventory, NodeClass
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import branch_of, least_cuda_of
+from rules.nodes.node_capabilities import NodeCapabilities, branch_of, least_cuda_of
 from rules.text.i18n import Message
+from webhook.cli.terminal.console import UNKNOWN
 
 _DRIVER: Final = Message("{branch}: {support}")
 _UNTIL: Final = Message("supported until {end}")
@@ -54,6 +55,16 @@ class FleetRow(NamedTuple):
         """Return the branches of the drivers, and when the support of each ends or ended."""
         return "; ".join(_support_text(support).in_language(language) for support in self.supports)
 
+    def document(self) -> dict[str, Any]:
+        """Return the row as JSON."""
+        return {
+            "cuda": self.cuda and str(self.cuda),
+            "lowerBound": self.lower_bound,
+            "workloads": self.workloads,
+            "nodes": self.nodes,
+            "drivers": [support.document() for support in self.supports],
+        }
+
 
 Fleet: TypeAlias = tuple[FleetRow, ...]
 
@@ -63,10 +74,30 @@ def _support_text(support: DriverSupport) -> Message:
     return _DRIVER.having(branch=support.branch, support=text)
 
 
-def label_names(policy: Policy) -> LabelNames:
-    """Return the labels of nodes that the first compatibility rule in force reads."""
-    names = (rule.sharing.labels for rule in policy.rules.compatibility if rule.enabled)
-    return next(names, LabelNames())
+def fleet_cells(rows: Fleet, language: Language, before: Fleet | None = None) -> list[dict[str, str]]:
+    """Return the rows of a table. before: the fleet before a change, whose numbers are shown, too."""
+    old = {row.cuda: row for row in (rows if before is None else before)}
+    new = {row.cuda: row for row in rows}
+    cells = []
+    for cuda in _newest_first({*old, *new}):
+        row, old_row = (known.get(cuda, FleetRow(cuda, 0, (), 0)) for known in (new, old))
+        cells.append(
+            {
+                "cuda": (row if row.nodes else old_row).name.in_language(language),
+                "workloads": _change(old_row.workloads, row.workloads),
+                "nodes": _change(old_row.nodes, row.nodes),
+                "driver": row.drivers(language) or UNKNOWN,
+            }
+        )
+    return cells
+
+
+def _change(before: int, after: int) -> str:
+    return str(after) if before == after else f"{before} -> {after}"
+
+
+def _newest_first(versions: Iterable[CudaVersion | None]) -> list[CudaVersion | None]:
+    return sorted(versions, key=lambda version: version or CudaVersion(0, 0), reverse=True)
 
 
 def known_cuda(
@@ -87,32 +118,60 @@ def known_cuda(
 
 
 def fleet(
-    inventory: Inventory, names: LabelNames, needed: Iterable[Collection[CudaVersion]], month: str
+    inventory: Inventory,
+    families: Sequence[LabelNames],
+    needed: Iterable[Collection[CudaVersion]],
+    month: str,
 ) -> tuple[FleetRow, ...]:
     """Return the CUDA versions of GPU nodes and of workloads, the newest first; none without GPU nodes.
 
-    needed: for each workload with accelerators, the known CUDA versions of its images. month: as 2026-11.
+    families: the labels that rules read. needed: for each workload with accelerators, the known CUDA versions
+    of its images. month: as 2026-11.
     """
     nodes: Counter[CudaVersion | None] = Counter()
     supports: defaultdict[CudaVersion | None, set[DriverSupport]] = defaultdict(set)
     bounds: set[CudaVersion | None] = set()
-    for node_class in inventory.classes(inventory.everything, names):
+    for node_class in _gpu_classes(inventory, families):
         capabilities = node_class.capabilities
-        if not (capabilities.cuda or capabilities.driver or capabilities.product):
-            continue
-        cuda = CudaVersion(*capabilities.cuda) if capabilities.cuda else None
-        if cuda is None and (least := least_cuda_of(capabilities)):
-            cuda = least.cuda
-            if branch_of(capabilities) != least.by:
-                bounds.add(cuda)
+        cuda = _cuda_of(capabilities)
+        if (
+            not capabilities.cuda
+            and (least := least_cuda_of(capabilities))
+            and branch_of(capabilities) != least.by
+        ):
+            bounds.add(cuda)
         nodes[cuda] += node_class.members.bit_count()
         if support := support_of(capabilities, month):
             supports[cuda].add(support)
     if not nodes:
         return ()
     workloads: Counter[CudaVersion | None] = Counter(max(versions, default=None) for versions in needed)
-    versions = sorted({*nodes, *workloads}, key=lambda version: version or CudaVersion(0, 0), reverse=True)
     return tuple(
         FleetRow(cuda, nodes[cuda], tuple(sorted(supports[cuda])), workloads[cuda], cuda in bounds)
-        for cuda in versions
+        for cuda in _newest_first({*nodes, *workloads})
     )
+
+
+def _gpu_classes(inventory: Inventory, families: Sequence[LabelNames]) -> Iterator[NodeClass]:
+    """Yield the classes of the GPU nodes, each node once: by the first labels that report its CUDA version.
+
+    If none do, by the first labels that report a driver or GPU.
+    """
+    left = inventory.everything
+    for is_known in (_cuda_of, _is_gpu):
+        for names in families:
+            for node_class in inventory.classes(left, names):
+                if is_known(node_class.capabilities):
+                    left &= ~node_class.members
+                    yield node_class
+
+
+def _is_gpu(capabilities: NodeCapabilities) -> bool:
+    return bool(capabilities.driver or capabilities.product)
+
+
+def _cuda_of(capabilities: NodeCapabilities) -> CudaVersion | None:
+    """Return the CUDA version of a driver, or its lower bound."""
+    if capabilities.cuda:
+        return CudaVersion(*capabilities.cuda)
+    return least.cuda if (least := least_cuda_of(capabilities)) else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable
 from collections.abc import Set as AbstractSet
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from rules import Language
 from rules.text.printable import printable
@@ -35,6 +35,10 @@ class Plan(NamedTuple):
     frees: int
     of: int
     noun: str = "denied workload"
+
+    def document(self) -> dict[str, Any]:
+        """Return the plan as JSON."""
+        return {"fixes": [step._asdict() for step in self.steps], "frees": self.frees, "of": self.of}
 
     def lines(self, language: Language) -> list[str]:
         """Return the plan as a heading and a line for each fix; nothing if no fixes free a workload."""

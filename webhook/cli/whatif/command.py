@@ -31,6 +31,7 @@ from webhook.cli.inputs.options import (
     workloads_option,
 )
 from webhook.cli.inputs.session import Session, with_session
+from webhook.cli.report.fleet import fleet_cells
 from webhook.cli.report.html import page
 from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
@@ -252,6 +253,10 @@ def show(result: WhatIf, language: Language, *, wide: bool) -> None:
         click.echo(text)
     for line in support_lines(change.support for change in result.changes):
         print_note(line)
+    fleet_before, fleet_after = result.fleets
+    if fleet_after != fleet_before or (wide and fleet_after):
+        click.echo()
+        show_table(fleet_cells(fleet_after, language, fleet_before), language, wide=True)
     if result.by_namespace and (wide or len(result.by_namespace) > 1):
         click.echo()
         show_table(
