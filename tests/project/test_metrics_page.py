@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
+import yaml
 
 from rules.cuda.tables import read_table
 from tests.support.metrics_page import PAGES, metrics_page
@@ -32,6 +36,30 @@ def test_the_page_has_every_alert_of_the_chart() -> None:
 
     assert {"GpugateNoRules", "GpugateFactsOld"} < set(names)
     assert [] == [name for name in names if f"| `{name}` | " not in text_of("docs/metrics.md")]
+
+
+def test_the_configuration_of_alertmanager_sends_each_alert_to_a_receiver_that_it_defines() -> None:
+    """By name and severity, the only labels that all alerts have."""
+    page = text_of("docs/metrics.md")
+    configuration = yaml.safe_load(page.split("```yaml\n")[1].split("```")[0])
+    receivers = {receiver["name"] for receiver in configuration["receivers"]}
+    alerts = re.findall(r"^\| `(\w+)` \| (critical|warning) \|", page, re.MULTILINE)
+
+    assert len(alerts) > 10
+    sent = {(severity, _receiver(configuration["route"], name, severity)) for name, severity in alerts}
+    assert {("critical", "gpu-on-call"), ("warning", "gpu-platform")} == sent
+    assert {receiver for _, receiver in sent} < receivers
+    assert {_receiver(configuration["route"], "Other", "critical")} < receivers
+
+
+def _receiver(route: dict[str, Any], name: str, severity: str) -> str:
+    """Return the receiver of the first route all of whose matchers match an alert."""
+    labels = {"alertname": name, "severity": severity}
+    for child in route["routes"]:
+        matchers = [re.fullmatch(r'(\w+) =~? "(.+)"', matcher) for matcher in child["matchers"]]
+        if all(match and re.fullmatch(match[2], labels[match[1]]) for match in matchers):
+            return str(child["receiver"])
+    return str(route["receiver"])
 
 
 @pytest.mark.parametrize(("page", "language"), [("docs/mps.md", "en"), ("docs/zh/mps.md", "zh")])

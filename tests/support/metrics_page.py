@@ -22,6 +22,27 @@ _PROGRAMS: Final[tuple[tuple[dict[str, str], CollectorRegistry, str], ...]] = (
     ({"en": "Image resolver", "zh": "镜像解析器"}, resolver.REGISTRY, "images.yaml"),
 )
 _NOTE: Final = "<!-- Written by `pytest tests/project/test_metrics_page.py --update-golden`. -->\n"
+# A test routes all alerts through it.
+_ALERTMANAGER: Final = """
+```yaml
+route:
+  receiver: default
+  routes:
+    - matchers: ['alertname =~ "Gpugate.+"', 'severity = "critical"']
+      receiver: gpu-on-call
+    - matchers: ['alertname =~ "Gpugate.+"']
+      receiver: gpu-platform
+      repeat_interval: 1d
+receivers:
+  - name: default
+  - name: gpu-on-call
+    webhook_configs:
+      - url: https://pager.example.com/alerts
+  - name: gpu-platform
+    webhook_configs:
+      - url_file: /etc/alertmanager/chat-url
+```
+"""
 _WORDS: Final[dict[str, dict[str, Any]]] = {
     "en": {
         "about": f"""{_NOTE}# Metrics and alerts
@@ -36,7 +57,15 @@ needs action now, a warning during working hours; each has a runbook.
 The alerts to have first: `GpugateDown` (GPU pods are rejected), `GpugateNoRules` (pods are admitted
 unchecked) and `GpugateFactsOld` (newer images are unknown). Labels have a bounded number of
 values: no names of pods, images or namespaces.
-""",
+
+## Notifications
+
+All alerts begin with `Gpugate`. In this configuration of Alertmanager, the critical ones go to one receiver,
+the warnings to another, repeated once a day. `webhook_configs` is any program that takes a POST of JSON;
+Slack, e-mail and others are
+[receivers](https://prometheus.io/docs/alerting/latest/configuration/#receiver-integration-settings), too.
+`amtool check-config` checks the file.
+{_ALERTMANAGER}""",
         "metrics": "metrics",
         "alerts": "alerts",
         "metric_columns": ("metric", "type", "labels", "meaning"),
@@ -56,7 +85,14 @@ warning 在工作时间处理；每条告警都有处理手册。
 首先应有的告警：`GpugateDown`（GPU Pod 被拒绝）、`GpugateNoRules`（Pod 未经检查即放行）
 和 `GpugateFactsOld`（较新的镜像未知）。标签的取值数量有限：不含 Pod、镜像或命名空间的名称。
 表中的含义为代码中的英文原文。
-""",
+
+## 通知
+
+所有告警都以 `Gpugate` 开头。在 Alertmanager 的配置中，critical 告警发送给一个接收者，
+warning 发送给另一个，每天重复一次。`webhook_configs` 可以是任何接受 JSON POST 请求的程序；
+Slack、电子邮件等也有[接收者](https://prometheus.io/docs/alerting/latest/configuration/#receiver-integration-settings)。
+`amtool check-config` 检查该文件。
+{_ALERTMANAGER}""",
         "metrics": "的指标",
         "alerts": "的告警",
         "metric_columns": ("指标", "类型", "标签", "含义"),
