@@ -240,6 +240,15 @@ def test_what_is_not_checked_fails_if_asked(tmp_path: Path) -> None:
     assert results == [0, 0, 3]
 
 
+def test_a_resource_that_no_node_offers_is_the_reason_that_none_may_be_chosen(tmp_path: Path) -> None:
+    """Instead of labels, taints and amounts; also as JSON."""
+    arguments = "-f", _write(tmp_path, pod({"nvidia.com/gpus": 1})), "--nodes", "t4@570"
+    (result,) = _objects(_preview(*arguments, "-o", "json"))
+
+    assert "    nodes none of 1: none of them offers nvidia.com/gpus\n" in _preview(*arguments).stdout
+    assert [["nvidia.com/gpus"]] == [row["notOffered"] for row in result["nodes"]]
+
+
 def test_a_deployment_shows_what_its_pods_get_and_where_they_may_run(tmp_path: Path) -> None:
     """In words, as a diff of its template, and as JSON; the object that is admitted is unchanged."""
     half = {"name": "main", "image": "vllm/vllm-openai:v0.8.5", "args": ["--dtype=bfloat16", "--model=x/y"]}

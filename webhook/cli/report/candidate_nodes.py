@@ -26,6 +26,7 @@ _SOME_IF: Final = Message(
     "{count} of {of} that the scheduler may choose, if it has as many GPUs as requested: {products}"
 )
 _NONE: Final = Message("none of {of}: the labels, taints or amounts of each exclude it")
+_NOT_OFFERED: Final = Message("none of {of}: none of them offers {resources}")
 _MORE: Final = Message("{products} and {count} more")
 
 
@@ -68,6 +69,8 @@ def candidate_nodes(
             "path": field_path(path),
             **_facts(inventory, labels, _candidates(inventory, spec, amounts)),
         }
+        if not result["count"] and not any(map(inventory.nodes_offering, amounts)):
+            result["notOffered"] = list(amounts)[:_MAX_NAMES]
         # A preset has any number of GPUs.
         several = inventory.presets and max(amounts.values()) > 1
         results.append(result | {"amountsChecked": False} if several else result)
@@ -86,7 +89,10 @@ def candidate_lines(nodes: Iterable[dict[str, Any]]) -> Iterator[Message]:
         text: Message | str = ", ".join(products[:_MAX_PRODUCTS])
         if (more := len(products) - _MAX_PRODUCTS) > 0:
             text = _MORE.having(products=text, count=more)
-        line = _NONE if not result["count"] else _SOME if result.get("amountsChecked", True) else _SOME_IF
+        if missing := result.get("notOffered"):
+            line = _NOT_OFFERED.having(resources=", ".join(missing))
+        else:
+            line = _NONE if not result["count"] else _SOME if result.get("amountsChecked", True) else _SOME_IF
         yield line.having(count=result["count"], of=result["of"], products=text)
 
 
