@@ -82,7 +82,7 @@ enable and disable rules, see [rules.md](rules.md); to add a vendor,
 [English](../vendors.md)
 
 下表列出各厂商与共享方式的内置规则，每组规则都有一页，列出规则与示例。
-启用与停用规则见 [rules.md](rules.md)；添加厂商见 [tutorial-new-vendor.md](../tutorial-new-vendor.md)。
+启用与停用规则见 [rules.md](rules.md)；添加厂商见 [tutorial-new-vendor.md](tutorial-new-vendor.md)。
 
 - **共享方式**：整卡、MIG 切片，或设备的一部分；虚拟表示该系统会拦截 CUDA 调用。
   事实数据未说明时，请看资源一列。
