@@ -299,7 +299,7 @@ def test_an_unusual_text_is_read_correctly_or_reported_with_its_position(
 
 
 def test_a_conflict_with_a_built_in_rule_is_a_warning(tmp_path: Path) -> None:
-    """From any folder; a rule that replaces a built-in one by its name is none."""
+    """From any folder, also if --rules names the file, too; a rule that replaces one by its name is none."""
     path = tmp_path / "mine.yaml"
     path.write_text(resource_rule("tencent.com/vcuda-core", group="mine"), "utf-8")
     warnings = lint(path)
@@ -308,6 +308,7 @@ def test_a_conflict_with_a_built_in_rule_is_a_warning(tmp_path: Path) -> None:
     assert 0 == warnings.exit_code
     assert f"data.key: 'tencent.com/vcuda-core' is also used by {name} (" in warnings.stdout
     assert "" == lint(path, "--rules", path).stdout
+    assert warnings.stdout == lint(path, "--rules", "builtin", "--rules", path).stdout
     path.write_text(resource_rule("tencent.com/vcuda-core", group="gpu-manager"), "utf-8")
     assert "conflict" not in lint(path).stdout
 

@@ -112,7 +112,10 @@ def command(paths: tuple[str, ...], output: str, fail_on: str, session: Session)
     unnamed = paths and not session.cluster.named
     compared = replace(session, cluster=NO_CLUSTER) if unnamed else session
     inventory = compared.inventory
-    others = compared.read_rules(session.rule_paths).rules if paths or session.rule_paths else RuleSet()
+    # The files to check are not compared with themselves: of two rules for one resource, neither is loaded.
+    in_force = tuple(path for path in session.rule_paths if path not in paths)
+    has_others = in_force or (paths and not session.rule_paths)
+    others = compared.read_rules(in_force).rules if has_others else RuleSet()
     with_facts = session.with_facts(others)
     loaded = lint(sources, time(), session.rules_namespace, inventory, with_facts)
     files = list(dict.fromkeys(name for name, _ in sources))
