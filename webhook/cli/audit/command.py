@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from webhook.cli.audit.findings import (
     EvaluatedWorkload,
     evaluate,
     plan_of,
+    request_of,
     severity,
     summary,
 )
@@ -397,7 +397,7 @@ def _change(evaluated: EvaluatedObject, session: Session) -> str:
     """Return what the pods of a workload get when they are created; existing pods get nothing."""
     if evaluated.object.is_pod:
         return ""
-    request = replace(evaluated.request, mutating=True)
+    request = request_of(evaluated.object, evaluated.object.document, mutating=True)
     return "\n".join(change_lines(request, session.decide(request)))
 
 

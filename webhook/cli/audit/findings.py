@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.model.finding import Basis
@@ -19,7 +19,6 @@ class EvaluatedObject:
     """An object of a workload, and the decision on it as it is."""
 
     object: WorkloadObject
-    request: AdmissionRequest
     decision: Decision
     language: Language
 
@@ -77,6 +76,16 @@ def evaluate(session: Session, workloads: Iterable[Workload]) -> Iterator[Evalua
             yield EvaluatedWorkload(workload, objects)
 
 
+def request_of(
+    workload_object: WorkloadObject, document: Mapping[str, Any], *, mutating: bool
+) -> AdmissionRequest:
+    """Return the request that creates an object; document: of the object."""
+    key = workload_object.key
+    return AdmissionRequest(
+        "CREATE", workload_object.group, workload_object.kind, key.namespace, document, mutating=mutating
+    )
+
+
 def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject]:
     for workload_object in workload.objects:
         document = workload_object.document
@@ -86,16 +95,9 @@ def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject
         ):
             session.add_error(f"{workload_object.place}: invalid pod: metadata or spec is missing")
             continue
-        request = AdmissionRequest(
-            "CREATE",
-            workload_object.group,
-            workload_object.kind,
-            workload_object.key.namespace,
-            document,
-            mutating=False,
-        )
+        request = request_of(workload_object, document, mutating=False)
         try:
-            yield EvaluatedObject(workload_object, request, session.decide(request), session.policy.language)
+            yield EvaluatedObject(workload_object, session.decide(request), session.policy.language)
         except ObjectError as error:
             session.add_error(f"{workload_object.place}: {error}")
 
