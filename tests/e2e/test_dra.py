@@ -438,13 +438,13 @@ def test_pods_of_a_group_get_the_one_device_of_the_template_that_gpugate_admits(
         cluster.add(gpus_of("t4", T4_NAME, "12.2", number=2), gpus_of("h100", number=2))
         for name, selector in (("old", OLD), ("new", NEW)):
             shared = [{"name": "gpu", "resourceClaimTemplateName": name}]
-            cluster.add(_template(name, selector), gang(name, 2, resourceClaims=shared) | _in_team(name))
+            cluster.add(_template(name, selector), gang(name, 1, resourceClaims=shared) | _in_team(name))
         pods = {name: [_grouped(f"{name}-{number}", name) for number in range(2)] for name in ("old", "new")}
         cluster.says(pods["old"][0], "denied the request", "Tesla-T4", NEW)
         eventually(lambda: cluster.said(pods["new"][0]) == "")
-        for document in pods["new"]:
-            assert not isinstance(cluster.installed.create(json.dumps(document)), str)
-        nodes = [cluster.scheduled(document["metadata"]["name"]) for document in pods["new"]]
+        # One after the other: of two at once, the scheduler of 1.37.2 may leave one pending, as its claim
+        # "got allocated elsewhere in the meantime".
+        nodes = [cluster.bound(document) for document in pods["new"]]
         (generated,) = cluster.get("podgroup", "new")["status"]["resourceClaimStatuses"]
 
         assert ["h100", "h100"] == nodes
