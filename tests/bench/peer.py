@@ -11,6 +11,7 @@ import json
 import os
 import re
 import ssl
+import subprocess
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -130,6 +131,13 @@ class _PeerLoad:
 @click.command()
 @click.argument("arguments", nargs=-1, required=True, metavar="NAME=URL[,URL]...")
 @click.option("--pid", "pids", type=int, multiple=True, help="Process ID of each peer, in their order.")
+@click.option(
+    "--python",
+    "pythons",
+    type=click.Path(exists=True, dir_okay=False),
+    multiple=True,
+    help="Another Python with gpugate's packages, which runs gpugate, too.",
+)
 @click.option("--connections", type=click.IntRange(1, 200), default=8, show_default=True)
 @click.option("--quick", is_flag=True, help="Run fewer rounds.")
 @click.option(
@@ -138,7 +146,13 @@ class _PeerLoad:
     help="Page whose part from `## Figures` on is replaced.",
 )
 def main(
-    arguments: tuple[str, ...], pids: tuple[int, ...], connections: int, quick: bool, write: Path | None
+    *,
+    arguments: tuple[str, ...],
+    pids: tuple[int, ...],
+    pythons: tuple[str, ...],
+    connections: int,
+    quick: bool,
+    write: Path | None,
 ) -> None:
     """Send pods alternately to webhooks, such as HAMi=https://127.0.0.1:9443/webhook, and to gpugate."""
     if pids and len(pids) != len(arguments):
@@ -148,8 +162,13 @@ def main(
         others = [replace(peer, process=pid) for peer, pid in zip(others, pids, strict=True)]
     start, before = perf_counter(), os.getloadavg()[0]
     with ExitStack() as stack:
-        server = stack.enter_context(gpugate(*stack.enter_context(following(_NODES))))
+        options = stack.enter_context(following(_NODES))
+        server = stack.enter_context(gpugate(*options))
         ours = _ours(server, stack.enter_context(constant()))
+        versions = {python: python_version(python) for python in pythons}
+        for python, version in versions.items():
+            other = stack.enter_context(gpugate(*options, python=python))
+            ours += _gpugate(other, f"Python {version.partition(',')[0]}")
         section = compare(ours, others, connections, QUICK if quick else FULL)
     shares = profile([*_REVIEWS.values()], _NODES)
     result = Result("Other webhooks with the same pods", replace(section, tables=(*section.tables, shares)))
@@ -157,7 +176,8 @@ def main(
     if write:
         command = [f"python -m tests.bench.peer --write {write} …"]
         head = write.read_text("utf-8").partition(_HEADING)[0]
-        facts = render_facts(command, perf_counter() - start, before, packages())
+        further = {"another Python": "; ".join(versions.values())} if versions else {}
+        facts = render_facts(command, perf_counter() - start, before, further | packages())
         parts = [facts, render_targets({"peer": result})]
         parts += [render_table(table) for table in result.section.tables]
         write.write_text(f"{head}{_HEADING}{''.join(parts)}", "utf-8")
@@ -177,13 +197,26 @@ def _peer(argument: str) -> Peer:
 
 def _ours(server: Served, baseline: Served) -> list[Peer]:
     """Return gpugate with both webhooks and with one, and its server with a constant answer."""
+    return [
+        *_gpugate(server),
+        Peer("gpugate's server, constant answer", (baseline.webhook(),), baseline.process),
+    ]
+
+
+def _gpugate(server: Served, *python: str) -> list[Peer]:
+    """Return gpugate with both webhooks and with one. python: its name, in their names."""
     mutating = server.webhook()
     validating = replace(mutating, url=mutating.url.replace("/mutate", "/validate"))
     return [
-        Peer("gpugate", (mutating, validating), server.process),
-        Peer("gpugate, mutating only", (mutating,), server.process),
-        Peer("gpugate's server, constant answer", (baseline.webhook(),), baseline.process),
+        Peer(", ".join(["gpugate", *python]), (mutating, validating), server.process),
+        Peer(", ".join(["gpugate", "mutating only", *python]), (mutating,), server.process),
     ]
+
+
+def python_version(python: str) -> str:
+    """Return the versions of a Python and its OpenSSL."""
+    code = "import platform, ssl; print(platform.python_version(), ssl.OPENSSL_VERSION, sep=', ')"
+    return subprocess.run([python, "-c", code], check=True, capture_output=True, text=True).stdout.strip()
 
 
 def compare(ours: Sequence[Peer], others: Sequence[Peer], connections: int, effort: Effort) -> Section:
@@ -264,7 +297,10 @@ def _flooded(loads: Sequence[_PeerLoad], pods: int, rounds: int) -> tuple[Sample
 
 
 def _paced(loads: Sequence[_PeerLoad], name: str, rate: float, rounds: int) -> Table:
-    """Return the latency of answers, all at half the rate of one peer; and the memory of each after that."""
+    """Return the latency of answers, all at half the rate of one peer; and the memory of each after that.
+
+    Ratios are to the first load.
+    """
     times: dict[int, dict[str, list[float]]] = {at: {load.peer.name: [] for load in loads} for at in (50, 99)}
     for _ in range(rounds):
         for each in loads:
@@ -275,12 +311,14 @@ def _paced(loads: Sequence[_PeerLoad], name: str, rate: float, rounds: int) -> T
         (
             load.peer.name,
             *(str(Samples(samples).of(load.peer.name)) for samples in times.values()),
+            str(Samples(times[50]).ratio(load.peer.name, loads[0].peer.name)),
             load.peer.resident_mb(),
         )
         for load in loads
     )
     title = f"At {rate:,.0f} answers/s, half the maximum of {name}"
-    return Table(title, ("", "p50, ms", "p99, ms", "resident, MB"), rows, _LATE_NOTE)
+    columns = ("", "p50, ms", "p99, ms", "p50 ÷ gpugate", "resident, MB")
+    return Table(title, columns, rows, _LATE_NOTE)
 
 
 if __name__ == "__main__":

@@ -91,12 +91,13 @@ def cpu_s(process: int) -> float:
 
 
 @contextmanager
-def gpugate(*options: str, old: bool = False) -> Iterator[Served]:
+def gpugate(*options: str, old: bool = False, python: str = sys.executable) -> Iterator[Served]:
     """Run `gpugate serve` with the built-in rules while the block runs; its log goes to /dev/null.
 
-    old: that of `before`.
+    old: that of `before`. python: runs it otherwise.
     """
-    with _running(["-m", "webhook", "serve", "--log-format", "json", *options], old=old) as served:
+    arguments = ["-m", "webhook", "serve", "--log-format", "json", *options]
+    with _running(arguments, old=old, python=python) as served:
         yield served
 
 
@@ -150,9 +151,9 @@ def nginx() -> Iterator[Served]:
 
 
 @contextmanager
-def _running(arguments: list[str], *, old: bool) -> Iterator[Served]:
+def _running(arguments: list[str], *, old: bool, python: str = sys.executable) -> Iterator[Served]:
     """Run a Python server. old: of the sources and packages of `before`."""
-    python, directory = (before.PYTHON, before.SOURCE) if old else (sys.executable, ROOT)
+    python, directory = (before.PYTHON, before.SOURCE) if old else (python, ROOT)
     with _reserved() as port:
         options = ["--host", HOST, "--port", str(port), "--drain-seconds", "0"]
         with _started([python, *arguments, *options], port, directory) as served:

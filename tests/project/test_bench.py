@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 import re
+import ssl
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +18,7 @@ from tests.bench.cases import BY_RULES
 from tests.bench.client import Webhook
 from tests.bench.figures import TINY, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, markdown
-from tests.bench.peer import Peer, _baseline, _target, compare, dechunked
+from tests.bench.peer import Peer, _baseline, _gpugate, _target, compare, dechunked, python_version
 from tests.bench.served import constant, gpugate
 from tests.bench.whole import profile
 from tests.support.tls import unverified
@@ -66,6 +69,28 @@ def test_other_webhooks_are_compared_by_the_same_pods() -> None:
         assert [True, False] == [bool(row[2]) for row in costs.rows]
     assert all(_FIGURE.search(row[2]) for table in paced for row in table.rows)
     assert paced
+
+
+def test_gpugate_on_another_python_is_compared_with_gpugate_on_the_first(tmp_path: Path) -> None:
+    """With the same pods in the same run; the name of each says which Python runs it."""
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/started\nexec {sys.executable} "$@"\n', "utf-8")
+    python.chmod(0o755)
+    version = platform.python_version()
+
+    with gpugate() as first, gpugate(python=str(python)) as other:
+        ours = [*_gpugate(first), *_gpugate(other, f"Python {version}")]
+        costs = compare(ours, [], 2, TINY).tables[2]
+
+    assert "-m webhook serve" in (tmp_path / "started").read_text("utf-8")
+    assert f"{version}, {ssl.OPENSSL_VERSION}" == python_version(str(python))
+    assert [
+        "gpugate",
+        "gpugate, mutating only",
+        f"gpugate, Python {version}",
+        f"gpugate, mutating only, Python {version}",
+    ] == [row[0] for row in costs.rows]
+    assert ["1.00 (1.00–1.00)"] * 2 == [row[4] for row in costs.rows[:2]]
 
 
 def test_a_peer_is_compared_with_gpugate_with_as_many_webhooks() -> None:
