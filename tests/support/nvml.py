@@ -16,6 +16,7 @@ from unittest.mock import patch
 import pynvml
 
 from tests.support.paths import TESTS
+from webhook.agent import nvml_probe
 
 PROBES: Final = TESTS / "probes"
 RECORDED: Final = tuple(sorted(path.stem for path in PROBES.glob("*.json")))
@@ -183,13 +184,14 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {
 
 @contextmanager
 def library(machine: Mapping[str, Any] | str, answer: Answer = well) -> Iterator[Library]:
-    """Use a machine's NVML in pynvml; a string is the name of a recorded probe."""
+    """Use a machine's NVML in pynvml, without a child process; a string is the name of a recorded probe."""
     found = Library(recorded(machine) if isinstance(machine, str) else machine, answer)
     # pynvml caches functions, including those of earlier libraries.
     with (
         patch.object(pynvml, "nvmlLib", found),
         patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}),
         patch.object(pynvml, "_nvmlLib_refcount", 0),
+        patch.object(nvml_probe, "read_nvml_in_time", nvml_probe.read_nvml),
     ):
         yield found
 

@@ -6,20 +6,14 @@ Source: https://docs.nvidia.com/cuda/cuda-driver-api/ (cuInit, cuDriverGetVersio
 from __future__ import annotations
 
 import ctypes
-import json
-import os
-import subprocess
-import sys
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 from rules.cuda.versions import CudaVersion
+from webhook.agent.child_process import ChildProcess, CrashError, HangError
 
 LIBRARY: Final = "libcuda.so.1"
-# Initializing eight GPUs without persistence mode takes some 20 seconds.
-SECONDS: Final = 60
-# CUDA_ERROR_UNKNOWN: the child process ended without an answer.
+# CUDA_ERROR_UNKNOWN: the library ended the process.
 _UNKNOWN: Final = 999
 
 
@@ -55,41 +49,14 @@ def see_cuda(load: Callable[[str], Any] = ctypes.CDLL) -> CudaView | None:
     )
 
 
-def see_cuda_in_time(seconds: float = SECONDS, command: Sequence[str] = ()) -> CudaView | None:
-    """Return what a program sees here, as `see_cuda`; `hung` if a call does not return in time.
-
-    A call that hangs in the driver cannot be interrupted, so a child process makes the calls. It is not
-    waited for: the kernel may be unable to end it. command: of the child; empty: this module.
-    """
-    child = subprocess.Popen(  # noqa: S603 - the command is this program
-        [*command] or [sys.executable, "-P", "-m", "webhook.agent.cuda_view"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
-    )
+def see_cuda_in_time() -> CudaView | None:
+    """Return what a program sees here, as `see_cuda`; `hung` if a call does not return within a minute."""
     try:
-        printed, _ = child.communicate(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        with suppress(subprocess.TimeoutExpired):
-            child.communicate(timeout=1)
+        return _CHILD.call()
+    except HangError:
         return CudaView(0, hung=True)
-    try:
-        values = json.loads(printed)
-        if values is None:
-            return None
-        error, call, cuda, devices = values
-    except ValueError:  # the library has ended the process
+    except CrashError:
         return CudaView(_UNKNOWN, "cuInit")
-    return CudaView(error, call, CudaVersion(*cuda) if cuda else None, devices)
 
 
-def _main() -> None:
-    """Print what a program sees here, for `see_cuda_in_time`."""
-    view = see_cuda()
-    values = view and (view.error, view.call, view.cuda and (view.cuda.major, view.cuda.minor), view.devices)
-    sys.stdout.write(json.dumps(values))
-
-
-if __name__ == "__main__":
-    _main()
+_CHILD: Final = ChildProcess(see_cuda)

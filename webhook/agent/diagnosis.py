@@ -16,11 +16,12 @@ from rules.model.certainty import Certainty
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Message, Text
-from webhook.agent.cuda_view import LIBRARY, SECONDS, CudaView
+from webhook.agent.child_process import SECONDS
+from webhook.agent.cuda_view import LIBRARY, CudaView
 from webhook.agent.labels import CUDA_LABELS, capabilities_of, differences, metadata_of
-from webhook.agent.nvml_probe import FABRIC_READY, Failure, Gpu, Probe
+from webhook.agent.nvml_probe import CRASH, FABRIC_READY, HANG, Failure, Gpu, Probe
 
-MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
+_MISMATCH: Final = "NVML_ERROR_LIB_RM_VERSION_MISMATCH"
 # CUDA errors of programs on a broken node (facts/errors.yaml).
 _INSUFFICIENT_DRIVER: Final = 35
 _UNAVAILABLE: Final = 46
@@ -32,6 +33,9 @@ _REACH: Final = Message(
     "give the container the driver's libraries and devices: runtimeClassName nvidia, or CDI"
 )
 _KERNEL_LOG: Final = Message("check the kernel log (dmesg) for `NVRM: Xid`")
+_RESET: Final = Message(
+    "{kernel_log}; drain the node and run `nvidia-smi --gpu-reset`, or reboot it", kernel_log=_KERNEL_LOG
+)
 _NOWHERE: Final = Message()
 _AT: Final = Message("{error} at {call}")
 _LINE: Final = Message("{what}{errors}; {remedy}")
@@ -84,7 +88,8 @@ class Diagnosis:
         )
 
 
-HANGS: Final = Message("{library} does not answer within {seconds} seconds", library=LIBRARY, seconds=SECONDS)
+_HANGS: Final = Message("{library} does not answer within {seconds} seconds", seconds=SECONDS)
+HANGS: Final = _HANGS.having(library=LIBRARY)
 _START_FABRIC_MANAGER: Final = Message("start the Fabric Manager of the driver's version, and check its log")
 _CHECK_DEVICES: Final = Message("check CUDA_VISIBLE_DEVICES, and MIG instances")
 _NONE_SEEN: Final = Message("programs see none of the GPUs")
@@ -96,7 +101,9 @@ _CUDA_REMEDIES: Final[Mapping[int, Message]] = {
 }
 # By error of any call: the problem, the remedy, and the CUDA error of programs.
 _ERRORS: Final[Mapping[str, tuple[Message, Message, int]]] = {
-    MISMATCH: (
+    HANG: (_HANGS.having(library="NVML"), _RESET, 0),
+    CRASH: (Message("NVML ends the process that calls it"), _KERNEL_LOG, 0),
+    _MISMATCH: (
         Message("the driver's library and the kernel's driver have different versions"),
         Message(
             "the driver was upgraded while it was in use: reboot the node, or drain it and reload the modules"
@@ -123,10 +130,7 @@ _ERRORS: Final[Mapping[str, tuple[Message, Message, int]]] = {
     ),
     "NVML_ERROR_RESET_REQUIRED": (
         Message("a GPU must be reset"),
-        Message(
-            "{kernel_log}; drain the node and run `nvidia-smi --gpu-reset`, or reboot it",
-            kernel_log=_KERNEL_LOG,
-        ),
+        _RESET,
         0,
     ),
     "NVML_ERROR_IRQ_ISSUE": (
@@ -175,12 +179,13 @@ def explain(failure: Failure, module: str | None, *, nouveau: bool = False) -> D
             problem, remedy = _followed(kernel, _NO_DEVICES), _REACH
     else:
         problem, remedy, code = _ERRORS.get(failure.error, _UNKNOWN_ERROR)
-        if failure.error == MISMATCH and module:
+        if failure.error == _MISMATCH and module:
             problem = _followed(problem, Message(", the kernel's is {module}", module=module))
     at: Message = Text(failure.call)
     if failure.gpu is not None:
         at = Message("{call} of GPU {gpu}", call=failure.call, gpu=failure.gpu)
-    return Diagnosis(problem, remedy, nvml=failure.error, cuda=code, at=at)
+    nvml = "" if failure.error in (HANG, CRASH) else failure.error
+    return Diagnosis(problem, remedy, nvml=nvml, cuda=code, at=at)
 
 
 def _followed(text: Message, by: Message) -> Message:
@@ -284,8 +289,7 @@ def _of_fabric_manager(probe: Probe) -> Iterator[Diagnosis]:
 def _of_view(view: CudaView, probe: Probe) -> Iterator[Diagnosis]:
     """Yield where what a program sees is not what NVML reports."""
     if view.hung:
-        remedy = Message("{kernel_log}, and reboot the node", kernel_log=_KERNEL_LOG)
-        yield Diagnosis(HANGS, remedy)
+        yield Diagnosis(HANGS, _RESET)
         return
     if view.error:
         problem = Message(

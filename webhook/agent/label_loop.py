@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from enum import Enum
 from typing import Final, Protocol
 
 from certs.kubernetes_api import KubernetesError
 from rules import Language
-from webhook.agent.diagnosis import MISMATCH, explain
+from webhook.agent.diagnosis import explain
 from webhook.agent.metrics import FAILURES, GPUS, PROBED
 from webhook.agent.nvml_probe import Failure, Probe
 
@@ -19,14 +18,6 @@ _log = logging.getLogger("gpugate.agent")
 _CHECK_INTERVAL_S: Final = 5.0
 # Seconds until the first retry of a failure: doubled each time up to the interval.
 _FIRST_RETRY_S: Final = 1.0
-
-
-class End(Enum):
-    """Why the loop ended."""
-
-    STOPPED = "stopped"
-    # A process cannot reload the library of a replaced driver; the next process loads the new one.
-    REPLACED = "the driver was replaced: exiting, so that the next start loads its library"
 
 
 class Publisher(Protocol):
@@ -57,24 +48,19 @@ class LabelLoop:
     ) -> None:
         self._publisher, self._probe_node, self._module = publisher, probe_node, module
         self._pause, self._interval_s = pause, interval_s
-        self._at_start = module()
         self._problem = ""
 
-    def run(self) -> End:
-        """Update the labels until the end, and return its reason."""
+    def run(self) -> None:
+        """Update the labels until the end."""
         retry_s = _FIRST_RETRY_S
         while True:
             module = self._module()
-            probed = self._probe_node()
-            if isinstance(probed, Failure) and probed.error == MISMATCH and module != self._at_start:
-                _log.info(End.REPLACED.value)
-                return End.REPLACED
-            if self._step(probed, module):
+            if self._step(self._probe_node(), module):
                 wait_s, retry_s = self._interval_s, _FIRST_RETRY_S
             else:
                 wait_s, retry_s = min(retry_s, self._interval_s), retry_s * 2
             if self._stopped_in(wait_s, module):
-                return End.STOPPED
+                return
 
     def _step(self, probed: Probe | Failure, module: str | None) -> bool:
         """Publish a probe, and return whether it succeeded; a problem is logged once while it lasts.

@@ -33,7 +33,8 @@ PUBLISHED: Final = Gauge(
 )
 FAILURES: Final = Counter(
     "gpugate_agent_failures_total",
-    "Failed updates, by NVML error; `kubernetes` if the API server rejected a request or did not answer",
+    "Failed updates, by NVML error; `hang` or `crash` of NVML; `kubernetes` if the API server rejected a "
+    "request or did not answer",
     ("reason",),
     registry=REGISTRY,
 )

@@ -12,12 +12,13 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pynvml
 
 from rules.cuda.tables import BUILT_IN, Facts
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
+from webhook.agent.child_process import ChildProcess, CrashError, HangError
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 
 # The kernel's driver as every container sees it. NVIDIA's container runtime may mount a copy of
@@ -39,6 +40,9 @@ _COMPUTE_MODES: Final = {
     pynvml.NVML_COMPUTEMODE_PROHIBITED: "Prohibited",
     pynvml.NVML_COMPUTEMODE_EXCLUSIVE_PROCESS: "Exclusive_Process",
 }
+# Errors that are not of NVML, in metrics.
+HANG: Final = "hang"
+CRASH: Final = "crash"
 FABRIC_READY: Final = "Completed"
 _FABRIC_STATES: Final = {
     pynvml.NVML_GPU_FABRIC_STATE_NOT_STARTED: "Not Started",
@@ -109,8 +113,8 @@ class Probe:
 class Failure:
     """A failed probe."""
 
-    error: str  # name, such as NVML_ERROR_GPU_IS_LOST
-    call: str  # the failed function
+    error: str  # name, such as NVML_ERROR_GPU_IS_LOST; HANG or CRASH if NVML did not return
+    call: str = ""  # the failed function; empty if it is unknown
     gpu: int | None = None  # index of the GPU; None for a function that is not about a GPU
 
 
@@ -145,19 +149,48 @@ def kernel_module(folder: Path = KERNEL_MODULE) -> str | None:
         return ""
 
 
+class NvmlFacts(NamedTuple):
+    """The part of a probe that NVML reports."""
+
+    driver: DriverVersion | None
+    cuda: CudaVersion | None
+    gpus: tuple[Gpu, ...]
+
+
 def probe(mps_directories: Iterable[Path] = MPS_DIRECTORIES, host_root: Path = HOST_ROOT) -> Probe | Failure:
     """Return the facts of this node, or the failure of NVML. host_root: as in `read_toolkit`."""
+    facts = read_nvml_in_time()
+    if isinstance(facts, Failure):
+        return facts
+    daemons = tuple(map(str, _control_daemons(mps_directories)))
+    return Probe(*facts, daemons, read_toolkit(host_root))
+
+
+def read_nvml_in_time() -> NvmlFacts | Failure:
+    """Return what NVML reports, or its failure; HANG if it does not return within a minute."""
+    try:
+        return _CHILD.call()
+    except HangError:
+        return Failure(HANG)
+    except CrashError:
+        return Failure(CRASH)
+
+
+def read_nvml() -> NvmlFacts | Failure:
+    """Return what NVML reports, or its failure. May hang if a GPU does."""
     nvml = _Nvml()
     try:
         nvml.call(pynvml.nvmlInit)
         try:
-            probed = _probe(nvml, tuple(map(str, _control_daemons(mps_directories))))
-            return replace(probed, toolkit=read_toolkit(host_root))
+            return _read(nvml)
         finally:
             with suppress(pynvml.NVMLError):  # nothing can be done about it, and nothing is left open
                 pynvml.nvmlShutdown()
     except pynvml.NVMLError as error:
         return Failure(_NAMES.get(error.value, f"NVML_ERROR {error.value}"), nvml.name, nvml.gpu)
+
+
+_CHILD: Final = ChildProcess(read_nvml)
 
 
 class _Nvml:
@@ -187,7 +220,7 @@ class _Nvml:
             raise
 
 
-def _probe(nvml: _Nvml, mps: tuple[str, ...]) -> Probe:
+def _read(nvml: _Nvml) -> NvmlFacts:
     driver = nvml.query(pynvml.nvmlSystemGetDriverVersion)
     # Not its second version, which fails if libcuda is not mounted in addition to NVML.
     cuda = nvml.query(pynvml.nvmlSystemGetCudaDriverVersion)
@@ -199,7 +232,7 @@ def _probe(nvml: _Nvml, mps: tuple[str, ...]) -> Probe:
     connected = _nvlinks(nvml, gpus, devices)
     nvml.gpu = None
     connected_gpus = tuple(replace(gpu, nvlink=connected.get(index)) for index, gpu in enumerate(gpus))
-    return Probe(DriverVersion.parse(driver or ""), _cuda(cuda), connected_gpus, mps)
+    return NvmlFacts(DriverVersion.parse(driver or ""), _cuda(cuda), connected_gpus)
 
 
 def _cuda(number: int | None) -> CudaVersion | None:

@@ -22,6 +22,7 @@ from tests.support.paths import ROOT
 from tests.support.release import RELEASE
 from webhook.agent.cuda_view import CudaView
 from webhook.agent.labels import LABELS, is_own
+from webhook.agent.nvml_probe import HANG, Failure
 from webhook.cli.commands.node import command
 from webhook.cluster.client import ClusterApi
 
@@ -383,6 +384,36 @@ def test_mission_10_check_ends_if_libcuda_does_not_answer(monkeypatch: pytest.Mo
         "error: libcuda.so.1 does not answer within 60 seconds; check the kernel log"
     )
     assert {"error": None, "cuda": None, "devices": None} == document["libcuda"]
+    assert 1 == result.exit_code
+
+
+def test_mission_10_check_ends_if_nvml_does_not_answer(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """The problem is one line; what is known without NVML is shown."""
+    config = tmp_path / "etc/nvidia-container-runtime/config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('[nvidia-container-runtime]\nmode = "cdi"\n', "utf-8")
+    monkeypatch.setattr("webhook.agent.nvml_probe.read_nvml_in_time", lambda: Failure(HANG))
+    monkeypatch.setattr(
+        "webhook.cli.commands.node.see_cuda_in_time", lambda: CudaView(0, "", CudaVersion(12, 2), 1)
+    )
+    result = node("check", "--host-root", str(tmp_path))
+    document = json.loads(node("check", "--host-root", str(tmp_path), "-o", "json").stdout)
+
+    assert (
+        "error: NVML does not answer within 60 seconds; check the kernel log (dmesg) for `NVRM: Xid`; drain "
+        "the node and run `nvidia-smi --gpu-reset`, or reboot it\n"
+    ) == result.stderr
+    assert [
+        "toolkit      mode cdi, version -",
+        "libcuda      a program sees CUDA 12.2; devices: 1",
+    ] == result.stdout.splitlines()
+    assert ({"mode": "cdi", "version": None}, "12.2", None) == (
+        document["containerToolkit"],
+        document["libcuda"]["cuda"],
+        document["problems"][0]["nvml"],
+    )
     assert 1 == result.exit_code
 
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
@@ -18,7 +19,7 @@ import click
 
 from rules import Language
 from rules.text.i18n import Message
-from webhook.agent.container_toolkit import HOST_ROOT
+from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
 from webhook.agent.diagnosis import HANGS, Diagnosis, diagnose, explain
 from webhook.agent.fabric_manager import fabric_manager_version
@@ -84,6 +85,7 @@ _NAME_WIDTH: Final = 13
 def report_of(
     result: Probe | Failure,
     module: str | None,
+    toolkit: ContainerToolkit | None,
     view: CudaView | None,
     problems: tuple[Diagnosis, ...],
     language: Language,
@@ -110,8 +112,8 @@ def report_of(
             "cuda": view.cuda and str(view.cuda),
             "devices": view.devices,
         },
-        "containerToolkit": {"mode": known.toolkit.mode.value, "version": known.toolkit.version or None}
-        if known.toolkit
+        "containerToolkit": {"mode": toolkit.mode.value, "version": toolkit.version or None}
+        if toolkit
         else None,
         "labels": published.labels,
         "problems": [
@@ -138,8 +140,8 @@ def _runtime(runtime: Runtime, language: Language) -> dict[str, Any]:
     }
 
 
-def show_probe(result: Probe, view: CudaView | None, language: Language) -> None:
-    """Print the report of a node as text. view: what a program sees."""
+def show_probe(result: Probe, language: Language) -> None:
+    """Print what NVML reports of a node as text."""
     capabilities = capabilities_of(result)
     versions = NODE_VERSIONS.in_language(language)
     click.echo(versions.format(driver=capabilities.driver or UNKNOWN, cuda=result.cuda or UNKNOWN))
@@ -155,10 +157,14 @@ def show_probe(result: Probe, view: CudaView | None, language: Language) -> None
     topology = TOPOLOGIES[topology_of(result)].in_language(language)
     click.echo(f"{padded(TOPOLOGY.in_language(language), _NAME_WIDTH)}{topology}")
     click.echo(f"{padded('MPS', _NAME_WIDTH)}{fit}")
-    toolkit = TOOLKIT_UNKNOWN
-    if result.toolkit:
-        toolkit = TOOLKIT.having(mode=result.toolkit.mode.value, version=result.toolkit.version or UNKNOWN)
-    click.echo(f"{padded('toolkit', _NAME_WIDTH)}{toolkit.in_language(language)}")
+
+
+def show_programs(toolkit: ContainerToolkit | None, view: CudaView | None, language: Language) -> None:
+    """Print what programs get of a node, which is known without NVML. view: what a program sees."""
+    shown = TOOLKIT_UNKNOWN
+    if toolkit:
+        shown = TOOLKIT.having(mode=toolkit.mode.value, version=toolkit.version or UNKNOWN)
+    click.echo(f"{padded('toolkit', _NAME_WIDTH)}{shown.in_language(language)}")
     click.echo(f"{padded('libcuda', _NAME_WIDTH)}{_seen(view).in_language(language)}")
 
 
@@ -373,7 +379,7 @@ def check(facts_path: str | None, output: str, node: _Node) -> None:
     """Show which pods this node can run, and its problems.
 
     With a cluster, or in a pod, also compares the labels of the node. Exit status 1 if pods will fail.
-    A call of libcuda that does not return within a minute is a problem, and does not stop the command.
+    If NVML or libcuda does not answer within a minute, that is a problem, and does not stop the command.
 
     \b
     Examples:
@@ -381,18 +387,21 @@ def check(facts_path: str | None, output: str, node: _Node) -> None:
       gpugate node check -o json | jq .problems
       kubectl -n gpugate-agent exec POD -- gpugate node check
     """
-    result, module, language = node.probe(), kernel_module(), node.language
-    view = None
+    with ThreadPoolExecutor(1) as pool:  # both wait at the same time
+        seen = pool.submit(see_cuda_in_time)
+        result, view = node.probe(), seen.result()
+    module, toolkit, language = kernel_module(), read_toolkit(node.host_root), node.language
     if isinstance(result, Probe):
-        view = see_cuda_in_time()
         result = replace(result, fabric_manager=fabric_manager_version())
         if facts_path is not None:
             result = replace(result, facts=release_of(read_facts(facts_path), facts_path).facts)
     problems = diagnose(result, module, _labels(node), view, nouveau=NOUVEAU.is_dir())
     if output == "json":
-        print_json(report_of(result, module, view, problems, language))
-    elif isinstance(result, Probe):
-        show_probe(result, view, language)
+        print_json(report_of(result, module, toolkit, view, problems, language))
+    else:
+        if isinstance(result, Probe):
+            show_probe(result, language)
+        show_programs(toolkit, view, language)
     for problem in problems if output == "text" else ():
         (print_error if problem.broken else print_warning)(problem.line(language), language)
     sys.exit(_BROKEN if any(problem.broken for problem in problems) else 0)
@@ -425,9 +434,9 @@ def _watch(
     interval: float,
     metrics_port: int | None,
 ) -> int:
-    """Update labels until a signal arrives or the driver is replaced; return the exit status.
+    """Update labels until a signal arrives; return the exit status.
 
-    The work is in a daemon thread: NVML may hang on a broken GPU, and a signal must end the process anyway.
+    The work is in a daemon thread: a signal ends the process while it waits for NVML.
     """
     from webhook.agent.label_loop import LabelLoop
     from webhook.agent.metrics import serve
