@@ -463,7 +463,7 @@ def _table(language: str, results: Results) -> str:
         "en": "| done | message of the cluster | what `why` says |\n|---|---|---|\n",
         "zh": "| 操作 | 集群的消息 | `why` 的说明 |\n|---|---|---|\n",
     }
-    certainties = {"en": ("certain", "likely"), "zh": ("确定", "可能")}[language]
+    certainties = {"en": ("certain: ", "likely: "), "zh": ("确定：", "可能：")}[language]
     lines = []
     for case in CASES:
         first = results[case.name]["causes"][0]
@@ -472,7 +472,7 @@ def _table(language: str, results: Results) -> str:
             how, cause = IN_CHINESE[case.name], results[case.name]["zh"]
         message = _stable(_matched(case.row, first["evidence"][0]["text"]))
         certainty = certainties[0 if case.certain else 1]
-        lines.append(f"| {how} | `{message}` | {certainty}: {_stable(cause)} |\n")
+        lines.append(f"| {how} | `{message}` | {certainty}{_stable(cause)} |\n")
     return heads[language] + "".join(lines)
 
 
