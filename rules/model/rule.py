@@ -14,6 +14,7 @@ from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.kube.names import DEFAULT_SCHEDULERS
+from rules.nodes.label_families import LabelNames
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
@@ -370,6 +371,12 @@ class RuleSet:
         yield from self.exemptions
         yield from self.profiles
         yield from self.releases
+
+    @property
+    def label_names(self) -> tuple[LabelNames, ...]:
+        """The node labels that enabled compatibility rules read; without such rules, the built-in ones."""
+        names = dict.fromkeys(rule.sharing.labels for rule in self.compatibility if rule.enabled)
+        return tuple(names) or (LabelNames(),)
 
     @property
     def facts(self) -> Facts | None:

@@ -18,7 +18,7 @@ from rules.cuda.tables import (
     minor_version_floor,
     newest_branch,
 )
-from rules.cuda.versions import DriverVersion
+from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
@@ -135,6 +135,25 @@ def least_cuda_of(capabilities: NodeCapabilities) -> LeastCuda | None:
         return None
     least = least_cuda(capabilities.facts, driver.branch)
     return least if least and cuda in (None, least.cuda) else None
+
+
+class DriverCuda(NamedTuple):
+    """The CUDA version of a driver's API; not exact: the lowest that it can have."""
+
+    version: CudaVersion
+    exact: bool
+
+    def __str__(self) -> str:
+        return f"{'' if self.exact else '>='}{self.version}"
+
+
+def cuda_of(capabilities: NodeCapabilities) -> DriverCuda | None:
+    """Return the CUDA version by its label, or else by the driver; None if it is unknown."""
+    if capabilities.cuda:
+        return DriverCuda(CudaVersion(*capabilities.cuda), exact=True)
+    if least := least_cuda_of(capabilities):
+        return DriverCuda(least.cuda, branch_of(capabilities) == least.by)
+    return None
 
 
 def above_floor(capabilities: NodeCapabilities) -> bool:

@@ -14,6 +14,7 @@ from rules import Language
 from rules.cuda.versions import CudaVersion
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
+from rules.nodes.fleet import classes_of, gpu_classes
 from rules.text.i18n import Message
 from webhook.cli.audit.findings import (
     EvaluatedObject,
@@ -26,7 +27,6 @@ from webhook.cli.audit.findings import (
 )
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.inputs.month import this_month
-from webhook.cli.inputs.node_changes import label_names
 from webhook.cli.inputs.not_checked import (
     OF_NODES,
     not_checked_facts,
@@ -150,7 +150,7 @@ def command(
     supports = sorted({*filter(None, _supports(session))})
     toolkits = _toolkits(session, audited)
     ended = ended_toolkits(session.policy.facts, chain.from_iterable(toolkits), this_month())
-    fleet_rows = fleet(session.inventory, label_names(session.policy.rules), toolkits, this_month())
+    fleet_rows = fleet(session.inventory, session.policy.rules.label_names, toolkits, this_month())
     if output == "json":
         _show_json(audited, quotas, supports, ended, fleet_rows, session.notes, session.language)
     elif output in FORMATS:
@@ -169,10 +169,8 @@ def command(
 
 def _supports(session: Session) -> Iterator[DriverSupport | None]:
     """Yield NVIDIA's support of the drivers of all nodes."""
-    inventory = session.inventory
-    for names in label_names(session.policy.rules):
-        for node_class in inventory.classes(inventory.everything, names):
-            yield support_of(node_class.capabilities, this_month())
+    for node_class in gpu_classes(session.inventory, session.policy.rules.label_names):
+        yield support_of(node_class.capabilities, this_month())
 
 
 def _toolkits(session: Session, audited: Iterable[EvaluatedWorkload]) -> list[set[CudaVersion]]:
@@ -421,15 +419,11 @@ def _target(evaluated: EvaluatedObject, owner: str, compatibility: Collection[st
 
 
 def _tables(session: Session) -> list[Table]:
-    """Return tables of the nodes' compatibility with CUDA runtimes, one for each set of labels of rules."""
+    """Return the table of the nodes' compatibility with CUDA runtimes, if a node has GPU labels."""
     inventory = session.inventory
-    tables = (
-        class_table(
-            SharingPolicy(labels=names), inventory.classes(inventory.everything, names), inventory.facts
-        )
-        for names in label_names(session.policy.rules)
-    )
-    return [table for table in tables if table]
+    classes = classes_of(inventory, inventory.everything, session.policy.rules.label_names)
+    table = class_table(SharingPolicy(), classes, inventory.facts)
+    return [table] if table else []
 
 
 def _write(report: Report, namespace: str | None, session: Session) -> None:

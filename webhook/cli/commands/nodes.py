@@ -20,7 +20,7 @@ from rules.nodes.driver_lifecycle import support_of
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
-from rules.nodes.node_capabilities import NodeCapabilities, branch_of, least_cuda_of
+from rules.nodes.node_capabilities import NodeCapabilities, cuda_of, least_cuda_of
 from rules.nodes.node_pool import NodePool
 from rules.text.i18n import Message
 from webhook.cli.inputs.completers import NODE
@@ -360,10 +360,8 @@ def _ends(capabilities: NodeCapabilities) -> bool:
 
 def _cuda_by_driver(capabilities: NodeCapabilities) -> str | None:
     """Return the CUDA version that follows from the driver, if no label reports one."""
-    least = least_cuda_of(capabilities)
-    if least is None:
-        return None
-    return f"{'' if branch_of(capabilities) == least.by else '>='}{least.cuda} (by driver)"
+    cuda = cuda_of(capabilities)
+    return f"{cuda} (by driver)" if cuda else None
 
 
 def _taint_text(taints: Sequence[Taint]) -> str:

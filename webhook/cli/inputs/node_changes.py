@@ -120,19 +120,13 @@ class Change(NamedTuple):
     support: DriverSupport | None = None  # of the new driver, by NVIDIA
 
 
-def label_names(rules: RuleSet) -> tuple[LabelNames, ...]:
-    """Return the label names that the enabled compatibility rules read; without rules, the built-in ones."""
-    names = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
-    return tuple(names) or (LabelNames(),)
-
-
 def with_driver(state: EditableInventory, change: DriverChange) -> tuple[EditableInventory, Affected]:
     """Return the state with another driver.
 
     Labels and device attributes that report a driver or its CUDA version are rewritten; a selected node
     without such labels gets them. Raises ChangeError if the change selects nothing.
     """
-    names = label_names(state.rules)
+    names = state.rules.label_names
     affected = _selected(state, change.selector, names)
     objects = tuple(_node_with(manifest, change.driver, names, affected.nodes) for manifest in state.objects)
     pools = tuple(

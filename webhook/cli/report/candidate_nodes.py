@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from difflib import unified_diff
 from itertools import islice
 from math import ceil
 from typing import Any, Final
 
-from rules import AdmissionRequest, Decision, Inventory, RuleSet, Snapshot
+from rules import AdmissionRequest, Decision, Inventory, Snapshot
 from rules.kube.resource_quota import Amount, usage_of
+from rules.nodes.fleet import classes_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_selector import candidates
 from rules.text.i18n import Message
@@ -59,7 +60,7 @@ def candidate_nodes(
     if not (decision.allowed and len(snapshot.inventory)):
         return []
     results, inventory = [], snapshot.inventory
-    labels = label_names(snapshot.policy.rules)
+    labels = snapshot.policy.rules.label_names
     of = request.group, request.kind, admitted(request, decision)
     templates = snapshot.policy.workloads.templates_of(*of)
     for path, raw in islice(templates.items(), _MAX_TEMPLATES):
@@ -75,11 +76,6 @@ def candidate_nodes(
         several = inventory.presets and max(amounts.values()) > 1
         results.append(result | {"amountsChecked": False} if several else result)
     return results
-
-
-def label_names(rules: RuleSet) -> LabelNames:
-    """Return the label names of the first enabled compatibility rule, or the default ones."""
-    return next((rule.sharing.labels for rule in rules.compatibility if rule.enabled), LabelNames())
 
 
 def candidate_lines(nodes: Iterable[dict[str, Any]]) -> Iterator[Message]:
@@ -117,10 +113,10 @@ def _candidates(inventory: Inventory, spec: Mapping[str, Any], amounts: Mapping[
     return nodes
 
 
-def _facts(inventory: Inventory, labels: LabelNames, nodes: int) -> dict[str, Any]:
+def _facts(inventory: Inventory, labels: Sequence[LabelNames], nodes: int) -> dict[str, Any]:
     from webhook.cli.matrix.matrix import dotted, sort_key
 
-    classes = inventory.classes(nodes, labels) if nodes else ()
+    classes = classes_of(inventory, nodes, labels) if nodes else ()
     rows = []
     for node_class in sorted(classes, key=lambda node_class: sort_key(node_class.capabilities)):
         capabilities = node_class.capabilities

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from rules import Language, Policy
 from rules.cuda.versions import CudaVersion
 from rules.kube.pod import Pod
 from rules.nodes.driver_lifecycle import DriverSupport, SupportState, support_of
-from rules.nodes.inventory import Inventory, NodeClass
+from rules.nodes.fleet import gpu_classes
+from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import NodeCapabilities, branch_of, least_cuda_of
+from rules.nodes.node_capabilities import cuda_of
 from rules.text.i18n import Message
 from webhook.cli.terminal.console import UNKNOWN
 
@@ -131,14 +132,11 @@ def fleet(
     nodes: Counter[CudaVersion | None] = Counter()
     supports: defaultdict[CudaVersion | None, set[DriverSupport]] = defaultdict(set)
     bounds: set[CudaVersion | None] = set()
-    for node_class in _gpu_classes(inventory, families):
+    for node_class in gpu_classes(inventory, families):
         capabilities = node_class.capabilities
-        cuda = _cuda_of(capabilities)
-        if (
-            not capabilities.cuda
-            and (least := least_cuda_of(capabilities))
-            and branch_of(capabilities) != least.by
-        ):
+        known = cuda_of(capabilities)
+        cuda = known.version if known else None
+        if known and not known.exact:
             bounds.add(cuda)
         nodes[cuda] += node_class.members.bit_count()
         if support := support_of(capabilities, month):
@@ -150,28 +148,3 @@ def fleet(
         FleetRow(cuda, nodes[cuda], tuple(sorted(supports[cuda])), workloads[cuda], cuda in bounds)
         for cuda in _newest_first({*nodes, *workloads})
     )
-
-
-def _gpu_classes(inventory: Inventory, families: Sequence[LabelNames]) -> Iterator[NodeClass]:
-    """Yield the classes of the GPU nodes, each node once: by the first labels that report its CUDA version.
-
-    If none do, by the first labels that report a driver or GPU.
-    """
-    left = inventory.everything
-    for is_known in (_cuda_of, _is_gpu):
-        for names in families:
-            for node_class in inventory.classes(left, names):
-                if is_known(node_class.capabilities):
-                    left &= ~node_class.members
-                    yield node_class
-
-
-def _is_gpu(capabilities: NodeCapabilities) -> bool:
-    return bool(capabilities.driver or capabilities.product)
-
-
-def _cuda_of(capabilities: NodeCapabilities) -> CudaVersion | None:
-    """Return the CUDA version of a driver, or its lower bound."""
-    if capabilities.cuda:
-        return CudaVersion(*capabilities.cuda)
-    return least.cuda if (least := least_cuda_of(capabilities)) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from rules import Language
@@ -10,6 +9,7 @@ from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import level_of
 from rules.model.sharing import SharingPolicy
+from rules.nodes.fleet import classes_of
 from webhook.cli.matrix.matrix import (
     FACTS,
     LEVEL_LABELS,
@@ -20,7 +20,6 @@ from webhook.cli.matrix.matrix import (
     gpu_table,
     labelled,
 )
-from webhook.cli.report.candidate_nodes import label_names
 from webhook.cli.ui.page import Page, Question
 
 # The highest CUDA version that the virtualization of GPU-Manager supports.
@@ -38,8 +37,8 @@ def matrix(page: Page, question: Question) -> dict[str, Any]:
     known = page.rules_of(question).rules.facts or BUILT_IN
     if page.has_nodes(question):
         inventory = page.inventory(question).with_facts(known)
-        policy = replace(policy, labels=label_names(page.rules_of(question).rules))
-        classes = inventory.classes(inventory.everything, policy.labels)
+        families = page.rules_of(question).rules.label_names
+        classes = [*classes_of(inventory, inventory.everything, families)]
         table = class_table(policy, classes, known)
         tables = [table] if table else []
         unlabelled = sum(

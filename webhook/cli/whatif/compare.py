@@ -17,7 +17,7 @@ from rules.model.finding import cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.month import this_month
-from webhook.cli.inputs.node_changes import Change, label_names
+from webhook.cli.inputs.node_changes import Change
 from webhook.cli.report.fleet import Fleet, fleet, known_cuda
 from webhook.cli.report.model import fix_of
 from webhook.cli.report.plan import Plan, plan
@@ -193,7 +193,7 @@ class ClusterState:
             for subject in subjects
         )
         toolkits = [known for known in needed if known is not None]
-        return fleet(self._inventory, label_names(policy.rules), toolkits, this_month())
+        return fleet(self._inventory, policy.rules.label_names, toolkits, this_month())
 
     def _stays(self, pod: Mapping[str, Any], namespace: str) -> bool:
         """Return whether a pod runs on the node that it is bound to."""

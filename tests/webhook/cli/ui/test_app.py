@@ -7,11 +7,17 @@ import re
 from typing import Any
 
 import pytest
+import yaml
 from werkzeug.test import TestResponse
 
+from rules import load_rules
+from tests.support.node_builders import compatibility_rule, node
 from tests.support.paths import ROOT
-from tests.support.ui_questions import POD, T4, new_page
+from tests.support.ui_questions import POD, T4, asked, new_page
+from webhook.cli.inputs.session import Session
 from webhook.cli.ui.app import MAX_BODY, create_app
+from webhook.cli.ui.page import Page, Rules
+from webhook.cli.ui.tables import matrix
 
 _PORT = 8765
 _ORIGIN = f"http://127.0.0.1:{_PORT}"
@@ -182,6 +188,20 @@ def test_a_matrix_has_the_reasons_of_each_cell() -> None:
     assert ["T4"] == table["facts"][0]["values"]
     assert [{"level": "compatible", "reasons": []}] == cells["12.4"]
     assert "cudaErrorInsufficientDriver (35)" == cells["13.0"][0]["reasons"][0]["error"]
+
+
+def test_a_matrix_has_each_node_once_by_the_labels_of_any_rule() -> None:
+    """Rules may read different labels."""
+    own = compatibility_rule(name="b", labels={"product": ["example.com/gpu"]})
+    rules = load_rules([("a", compatibility_rule(name="a")), ("b", own)]).rules
+    nodes = node("t4", {"nvidia.com/gpu.product": "T4"}), node("x1", {"example.com/gpu": "X1"})
+    page = Page({"own": Rules("own", rules, ("own",))}, Session().workloads)
+
+    found = matrix(page, asked(node_text=yaml.safe_dump_all(nodes)))
+
+    (table,) = found["tables"]
+    assert ["T4", "X1"] == sorted(table["facts"][0]["values"])
+    assert 0 == found["unlabelled"]
 
 
 def test_without_nodes_the_matrix_has_all_drivers_and_gpus() -> None:
