@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
 
-from rules.cuda.tables import DERIVED, Facts, Status
+from rules.cuda.tables import DERIVED, GENERATED, Facts, Status
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.i18n import Joined, Message
 from rules.text.paths import Path, field_path
@@ -232,7 +232,11 @@ _VERSIONS: Final[Mapping[str, Mapping[str, Callable[[str], object]]]] = {
     "driver_redist": {"cuda": CudaVersion.parse},
     "forward": {"cuda": CudaVersion.parse},
     "forward_once_listed": {"cuda": CudaVersion.parse},
-    **{f"{name}_images": {"cuda": CudaVersion.parse} for name in ("cuda", "ngc", "triton", "vllm")},
+    **{
+        name: {"cuda": CudaVersion.parse, "base": CudaVersion.parse}
+        for name in GENERATED
+        if name.endswith("_images")
+    },
     "gpus": {"compute": ComputeCapability.parse, "listed": DriverVersion.parse},
     "gpu_profiles": {"compute": ComputeCapability.parse},
     "last_branches": {"below": ComputeCapability.parse},

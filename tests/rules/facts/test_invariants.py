@@ -11,9 +11,10 @@ from typing import Any, Final
 import pytest
 from packaging.specifiers import SpecifierSet
 
-from rules.cuda.image_catalog import built_in_catalog
+from rules.cuda.image_catalog import ImageFacts, built_in_catalog
 from rules.cuda.tables import GENERATED, STORED, Status, read_table
 from rules.cuda.versions import CudaVersion, DriverVersion
+from rules.nodes.runtime_modes import mode_of, toolkit_version
 
 Tables = dict[str, Any]
 
@@ -408,21 +409,35 @@ def test_a_wrong_table_is_noticed(breakage: Callable[[Tables], None], message: s
 
 
 def other_cuda(rows: list[dict[str, Any]]) -> list[str]:
-    """Return the images whose CUDA is certain by images.yaml, but another one, or older than that."""
-    known = {row["image"]: built_in_catalog().find(row["image"]) for row in rows}
-    return [
-        row["image"]
-        for row in rows
-        if (facts := known[row["image"]]).cuda
-        and facts.certain
-        and (facts.cuda != cuda(row["cuda"]) if facts.exact else facts.cuda > cuda(row["cuda"]))
-    ]
+    """Return the images whose CUDA or base is certain by images.yaml, but another one, or older than that."""
+    return [row["image"] for row in rows if contradicts(built_in_catalog().find(row["image"]), row)]
 
 
-def test_images_have_the_cuda_that_generated_tables_have() -> None:
+def contradicts(facts: ImageFacts, row: dict[str, Any]) -> bool:
+    """Return whether certain facts are other ones than those of a generated row."""
+    version, base = (cuda(row[key]) if key in row else None for key in ("cuda", "base"))
+    other_base = base and facts.base not in (None, base)
+    older = version and facts.cuda and (facts.cuda != version if facts.exact else facts.cuda > version)
+    return facts.certain and bool(older or other_base)
+
+
+def test_images_have_the_cuda_and_base_that_generated_tables_have() -> None:
     image = "nvcr.io/nvidia/tritonserver:26.06-vllm-python-py3"
-
+    based = "ghcr.io/huggingface/text-generation-inference:3.3.7"
     tables = [read_table(name) for name in GENERATED if name.endswith("_images")]
 
     assert [] == other_cuda([*chain.from_iterable(tables), {"image": image, "cuda": "13.3"}])
-    assert [image] == other_cuda([{"image": image, "cuda": "13.2"}])
+    assert [image, based] == other_cuda(
+        [{"image": image, "cuda": "13.2"}, {"image": based, "base": "12.8.1"}]
+    )
+
+
+def test_a_container_toolkit_takes_the_mode_that_the_generated_table_has() -> None:
+    """`jit-cdi` is CDI; a row with another mode is noticed."""
+    wrong = {"toolkit": "1.17.9", "mode": "jit-cdi"}
+
+    assert [wrong] == [
+        row
+        for row in (*read_table("toolkit_modes"), wrong)
+        if mode_of("auto", toolkit_version(row["toolkit"])) != mode_of(row["mode"], ())
+    ]

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from rules.cuda.tables import GENERATED
 from rules.text.i18n import Joined, Message
 
 Row = Mapping[str, Any]
@@ -43,7 +44,8 @@ _NOUNS: Final = {
     "drivers.lifecycle": _Noun(("branch",), Message("support of branch {branch}")),
     "driver_branches": _BRANCH,
     "driver_redist": _BRANCH,
-    **{f"{name}_images": _IMAGE for name in ("cuda", "ngc", "triton", "vllm")},
+    "toolkit_modes": _Noun(("toolkit",), Message("{toolkit}")),
+    **{name: _IMAGE for name in GENERATED if name.endswith("_images")},
     "drivers.toolkits": _Noun(("release",), Message("toolkit {release}")),
     "drivers.forward": _Noun(("cuda",), Message("cuda-compat {cuda}")),
     "drivers.forward_once_listed": _Noun(("cuda",), Message("cuda-compat {cuda}, once listed")),

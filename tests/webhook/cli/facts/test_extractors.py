@@ -18,7 +18,12 @@ from webhook.cli.facts.extractors import (
     driver_branches,
     driver_redist,
     gpu_profiles,
+    lmdeploy_images,
     ngc_images,
+    sglang_images,
+    tei_images,
+    tgi_images,
+    toolkit_modes,
     toolkit_wheels,
     triton_images,
     vllm_images,
@@ -186,23 +191,111 @@ def test_the_newest_release_notes_of_each_framework_are_read() -> None:
 
 def test_an_image_of_vllm_has_the_cuda_of_its_build() -> None:
     versions = (SAMPLES / "versions.json").read_bytes()
+    name = "v9.33.0 versions.json"
 
-    assert [{"image": "vllm/vllm-openai:v9.33.0", "cuda": "13.0"}] == vllm_images.rows("v9.33.0", versions)
+    assert [{"image": "vllm/vllm-openai:v9.33.0", "cuda": "13.0"}] == vllm_images.rows(name, versions)
     with pytest.raises(ValueError, match="'new' is not a CUDA version"):
-        vllm_images.rows("v9.33.0", versions.replace(b'"13.0.2"', b'"new"'))
+        vllm_images.rows(name, versions.replace(b'"13.0.2"', b'"new"'))
 
 
-def test_the_newest_release_of_the_three_newest_minor_versions_of_vllm_is_read() -> None:
-    """At its commit; no release candidate."""
-    names = ["v9.9.1", "v9.10.0rc1", "v9.10.2", "v9.10.10", "v9.11.0", "v9.8.0", "v9.12.0rc2", "nightly"]
-    tags = [{"name": name, "commit": {"sha": f"commit-of-{name}"}} for name in names]
-    api = "https://api.github.com/repos/vllm-project/vllm/tags?per_page=100"
-    raw = "https://raw.githubusercontent.com/vllm-project/vllm"
+def test_an_image_of_sglang_has_the_cuda_of_the_image_that_its_last_stage_is_built_on() -> None:
+    """With the default of the argument before the first stage; a command is no stage."""
+    file = (SAMPLES / "sglang.Dockerfile").read_bytes()
+    name = "v9.5.1.post2 Dockerfile"
 
     assert [
-        Document(name, f"{raw}/commit-of-{name}/docker/versions.json", fixed=True)
-        for name in ("v9.9.1", "v9.10.10", "v9.11.0")
-    ] == vllm_images.find({api: json.dumps(tags).encode()}.__getitem__)
+        {"image": "lmsysorg/sglang:v9.5.1.post2", "cuda": "97.1", "base": "97.1.2"}
+    ] == sglang_images.rows(name, file)
+    with pytest.raises(KeyError, match="CUDA_VERSION"):
+        sglang_images.rows(name, file.replace(b"ARG CUDA_VERSION=97.1.2\n", b""))
+    with pytest.raises(ValueError, match="'scratch' is not an image of nvidia/cuda"):
+        sglang_images.rows(name, file.replace(b"FROM framework", b"FROM local_src"))
+
+
+def test_an_image_of_lmdeploy_has_its_cuda_in_the_name_of_a_stage() -> None:
+    """A stage on such a stage is another name, and no image."""
+    file = (SAMPLES / "lmdeploy.Dockerfile").read_bytes()
+    versions = {"cu97.0": "97.0.3", "cu96.8": "96.8.1", "cu95": "95.6.3"}
+
+    assert [
+        {"image": f"openmmlab/lmdeploy:v9.16.0-{end}", "cuda": base.rpartition(".")[0], "base": base}
+        for end, base in versions.items()
+    ] == lmdeploy_images.rows("v9.16.0 Dockerfile", file)
+    with pytest.raises(ValueError, match="no stages with a CUDA version"):
+        lmdeploy_images.rows("v9.16.0 Dockerfile", file.replace(b" AS cu", b" AS x"))
+
+
+def test_an_image_of_text_embeddings_inference_has_the_cuda_of_its_dockerfile() -> None:
+    """One file for the images of one GPU architecture, one for that of several."""
+    file = (SAMPLES / "Dockerfile-cuda").read_bytes()
+    image, facts = "ghcr.io/huggingface/text-embeddings-inference", {"cuda": "97.9", "base": "97.9.1"}
+
+    assert [
+        {"image": f"{image}:{prefix}9.3.1", **facts} for prefix in ("turing-", "", "86-", "89-", "hopper-")
+    ] == tei_images.rows("v9.3.1 Dockerfile-cuda", file)
+    assert [{"image": f"{image}:cuda-9.3.1", **facts}] == tei_images.rows("v9.3.1 Dockerfile-cuda-all", file)
+
+
+def test_an_image_of_text_generation_inference_has_the_cuda_of_its_pytorch() -> None:
+    """The image below it is older."""
+    image = "ghcr.io/huggingface/text-generation-inference:9.3.7"
+    lock = (SAMPLES / "uv.lock").read_bytes()
+
+    assert [{"image": image, "cuda": "97.8"}] == tgi_images.rows("v9.3.7 uv.lock", lock)
+    assert [{"image": image, "base": "97.9.1"}] == tgi_images.rows(
+        "v9.3.7 Dockerfile", (SAMPLES / "Dockerfile-cuda").read_bytes()
+    )
+    with pytest.raises(ValueError, match="no package with the CUDA runtime"):
+        tgi_images.rows("v9.3.7 uv.lock", lock.replace(b"runtime", b"cupti"))
+
+
+def test_a_container_toolkit_has_the_mode_that_it_takes_with_nvml() -> None:
+    """As a constant or, before 1.18, as a text."""
+    source = (SAMPLES / "auto.go").read_bytes()
+    name = "v9.20.0 auto.go"
+
+    assert [{"toolkit": "9.20.0", "mode": "jit-cdi"}] == toolkit_modes.rows(name, source)
+    assert [{"toolkit": "9.20.0", "mode": "legacy"}] == toolkit_modes.rows(
+        name, source.replace(b"return m.defaultMode", b'return "legacy"', 1)
+    )
+    with pytest.raises(ValueError, match="NewMode is not a mode"):
+        toolkit_modes.rows(name, source.replace(b"defaultMode: JitCDIRuntimeMode", b"defaultMode: NewMode"))
+
+
+@pytest.mark.parametrize(
+    ("source", "repository", "paths"),
+    [
+        (lmdeploy_images, "InternLM/lmdeploy", ["docker/Dockerfile"]),
+        (sglang_images, "sgl-project/sglang", ["docker/Dockerfile"]),
+        (tei_images, "huggingface/text-embeddings-inference", ["Dockerfile-cuda", "Dockerfile-cuda-all"]),
+        (tgi_images, "huggingface/text-generation-inference", ["Dockerfile", "server/uv.lock"]),
+        (toolkit_modes, "NVIDIA/nvidia-container-toolkit", ["internal/info/auto.go"]),
+        (vllm_images, "vllm-project/vllm", ["docker/versions.json"]),
+    ],
+)
+def test_the_newest_release_of_the_three_newest_minor_versions_is_read(
+    source: Any, repository: str, paths: list[str]
+) -> None:
+    """At its commit; no release candidate."""
+    names = [
+        "v9.9.1",
+        "v9.10.0rc1",
+        "v9.10.2",
+        "v9.10.10.post1",
+        "v9.11.0",
+        "v9.8.0",
+        "v9.12.0-rc.2",
+        "nightly",
+    ]
+    tags = [{"name": name, "commit": {"sha": f"{number:040}"}} for number, name in enumerate(names)]
+    api = f"https://api.github.com/repos/{repository}/tags?per_page=100"
+    raw = f"https://raw.githubusercontent.com/{repository}"
+
+    assert [
+        Document(f"{name} {Path(path).name}", f"{raw}/{names.index(name):040}/{path}", fixed=True)
+        for name in ("v9.9.1", "v9.10.10.post1", "v9.11.0")
+        for path in paths
+    ] == source.find({api: json.dumps(tags).encode()}.__getitem__)
 
 
 def test_a_gpu_has_the_label_of_its_name() -> None:
@@ -290,7 +383,7 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
         assert [] == extractor.rows("releases.json", content)
         return
     with pytest.raises(EXTRACT_ERRORS):
-        extractor.rows("1.2.3", content)
+        extractor.rows("1.2.3 Dockerfile", content)
 
 
 @pytest.mark.parametrize(

@@ -30,6 +30,18 @@ REDIST = "https://developer.download.nvidia.com/compute/nvidia-driver/redist/"
 ALL_INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
 KNOWN_INSTANCES = ALL_INSTANCES.replace(b"|x9000|", b"|h100|")
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
+# Samples by repository and path.
+RELEASES_ON_GITHUB = {
+    "InternLM/lmdeploy": {"docker/Dockerfile": "lmdeploy.Dockerfile"},
+    "NVIDIA/nvidia-container-toolkit": {"internal/info/auto.go": "auto.go"},
+    "huggingface/text-embeddings-inference": {
+        "Dockerfile-cuda": "Dockerfile-cuda",
+        "Dockerfile-cuda-all": "Dockerfile-cuda",
+    },
+    "huggingface/text-generation-inference": {"Dockerfile": "Dockerfile-cuda", "server/uv.lock": "uv.lock"},
+    "sgl-project/sglang": {"docker/Dockerfile": "sglang.Dockerfile"},
+    "vllm-project/vllm": {"docker/versions.json": "versions.json"},
+}
 WHEEL = wheel_url("13.5.37").removeprefix("https://")
 
 
@@ -47,12 +59,12 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
             f"https://raw.githubusercontent.com/triton-inference-server/server/{COMMIT}/{TRITON}",
             (SAMPLES / "compatibility.md").read_bytes(),
         )
-        api = "https://api.github.com/repos/vllm-project/vllm"
-        found.put(f"{api}/tags", json.dumps([{"name": "v9.33.0", "commit": {"sha": COMMIT}}]).encode())
-        found.put(
-            f"https://raw.githubusercontent.com/vllm-project/vllm/{COMMIT}/docker/versions.json",
-            (SAMPLES / "versions.json").read_bytes(),
-        )
+        for repository, documents in RELEASES_ON_GITHUB.items():
+            tags = json.dumps([{"name": "v9.33.0", "commit": {"sha": COMMIT}}]).encode()
+            found.put(f"https://api.github.com/repos/{repository}/tags", tags)
+            for path, sample in documents.items():
+                url = f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{path}"
+                found.put(url, (SAMPLES / sample).read_bytes())
         found.put(cuda_images.COMMITS, json.dumps([{"id": COMMIT}]).encode())
         found.put(
             f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md",
@@ -119,9 +131,21 @@ def test_generated_tables_and_the_lock_file_are_written_and_what_changed_is_said
         "driver_branches: branch 9595 added: newest 9595.45.04, released 2026-03-24, new-feature",
         "driver_redist: branch 9620 added: CUDA 13.5, driver 9620.70.06, released 2026-11-04",
         "gpu_profiles: GPU X9000 80GB (SXM) added: compute capability 8.9, arch ada, segment datacenter",
+        "lmdeploy_images: image openmmlab/lmdeploy:v9.33.0-cu97.0 added: CUDA 97.0, base 97.0.3",
+        "lmdeploy_images: image openmmlab/lmdeploy:v9.33.0-cu96.8 added: CUDA 96.8, base 96.8.1",
+        "lmdeploy_images: image openmmlab/lmdeploy:v9.33.0-cu95 added: CUDA 95.6, base 95.6.3",
         "ngc_images: image nvcr.io/nvidia/pytorch:98.03-py3 added: CUDA 13.2",
         "ngc_images: image nvcr.io/nvidia/tensorflow:98.03-tf2-py3 added: CUDA 13.2",
         "ngc_images: image nvcr.io/nvidia/jax:98.03-py3 added: CUDA 13.2",
+        "sglang_images: image lmsysorg/sglang:v9.33.0 added: CUDA 97.1, base 97.1.2",
+        *[
+            f"tei_images: image ghcr.io/huggingface/text-embeddings-inference:{prefix}9.33.0 added: "
+            "CUDA 97.9, base 97.9.1"
+            for prefix in ("turing-", "", "86-", "89-", "hopper-", "cuda-")
+        ],
+        "tgi_images: image ghcr.io/huggingface/text-generation-inference:9.33.0 added: base 97.9.1",
+        "tgi_images: image ghcr.io/huggingface/text-generation-inference:9.33.0 added: CUDA 97.8",
+        "toolkit_modes: 9.33.0 added: mode jit-cdi",
         "toolkit_wheels: CUDA 13.4 added: built for 8.0 9.0",
         "toolkit_wheels: CUDA 13.5 added: built for 9.0 10.0",
         "triton_images: image nvcr.io/nvidia/tritonserver:96.07-trtllm-python-py3 added: CUDA 13.1",

@@ -6,10 +6,15 @@ import json
 import re
 from typing import Final
 
-from webhook.cli.facts.extractors.base import Get
+from packaging.version import Version
+
+from webhook.cli.facts.extractors.base import Document, Get
 
 API: Final = "https://api.github.com/repos"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
+_RELEASE: Final = re.compile(r"v\d+\.\d+\.\d+(?:\.post\d+)?", re.ASCII)
+# Minor versions that are read, the newest ones.
+_MINORS: Final = 3
 
 
 def last_commit(get: Get, repository: str, path: str) -> str:
@@ -27,3 +32,26 @@ def commit_of(commit: str) -> str:
 def address(repository: str, commit: str, path: str) -> str:
     """Return the address of a file at a commit; it never has other content."""
     return f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
+
+
+def newest_releases(get: Get, repository: str) -> list[tuple[str, str]]:
+    """Return tag and commit of the newest release of each of the newest minor versions, in order.
+
+    Form of the list of tags: https://docs.github.com/en/rest/repos/repos#list-repository-tags.
+    """
+    newest: dict[tuple[int, ...], tuple[Version, str, str]] = {}
+    for tag in json.loads(get(f"{API}/{repository}/tags?per_page=100")):
+        if _RELEASE.fullmatch(tag["name"]):
+            release = Version(tag["name"]), tag["name"], commit_of(tag["commit"]["sha"])
+            minor = release[0].release[:2]
+            newest[minor] = max(newest.get(minor, release), release)
+    return [(tag, commit) for _, tag, commit in sorted(newest.values())[-_MINORS:]]
+
+
+def documents_of_releases(get: Get, repository: str, *paths: str) -> list[Document]:
+    """Return files of the newest releases, named by tag and file name."""
+    return [
+        Document(f"{tag} {path.rpartition('/')[2]}", address(repository, commit, path), fixed=True)
+        for tag, commit in newest_releases(get, repository)
+        for path in paths
+    ]
