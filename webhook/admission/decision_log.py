@@ -66,6 +66,15 @@ class Entry(NamedTuple):
     seconds: float  # duration
 
 
+class Controller(NamedTuple):
+    """The controller of an object, by its ownerReference, which anybody can write; each text is bounded."""
+
+    api_version: str
+    kind: str
+    name: str
+    uid: str
+
+
 class DecisionLog:
     """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe.
 
@@ -83,6 +92,7 @@ class DecisionLog:
         request, violations = review.request, decision.violations
         metadata = (request.object or {}).get("metadata")
         metadata = metadata if isinstance(metadata, dict) else {}
+        controller = controller_of(metadata)
         entry = Entry(
             time(),
             endpoint,
@@ -90,7 +100,7 @@ class DecisionLog:
             request.kind[:_MAX_NAME_LENGTH],
             request.namespace[:_MAX_NAME_LENGTH],
             (review.name or _name(metadata))[:_MAX_NAME_LENGTH],
-            _controller(metadata)[:_MAX_NAME_LENGTH],
+            f"{controller.kind}/{controller.name}"[:_MAX_NAME_LENGTH] if controller else "",
             review.user[:_MAX_NAME_LENGTH],
             request.operation if request.operation in _OPERATIONS else "other",
             review.dry_run,
@@ -161,13 +171,13 @@ def _name(metadata: Mapping[str, Any]) -> str:
     return f"{beginning}*" if (beginning := _text(metadata, "generateName")) else ""
 
 
-def _controller(metadata: Mapping[str, Any]) -> str:
-    """Return kind and name of the controller of an object, empty if none is among its first owners."""
+def controller_of(metadata: Mapping[str, Any]) -> Controller | None:
+    """Return the controller of an object, None if it is not among the first owners."""
     owners = metadata.get("ownerReferences")
     for owner in owners[:_MAX_OWNERS] if isinstance(owners, list) else ():
         if isinstance(owner, dict) and owner.get("controller") is True:
-            return f"{_text(owner, 'kind')}/{_text(owner, 'name')}"
-    return ""
+            return Controller(*[_text(owner, key) for key in ("apiVersion", "kind", "name", "uid")])
+    return None
 
 
 def _text(mapping: Mapping[str, Any], key: str) -> str:

@@ -55,6 +55,7 @@ class AdmissionHandler:
         loaded: the rules of the snapshot, and the errors in newer or other versions.
         stale: names of the rules whose last good version is in force instead of the newest.
         on_rules: called when other rules come into force.
+        on_denial: called with the review of a denied object and the message; must return at once.
     """
 
     def __init__(  # noqa: PLR0913 - settings, by name
@@ -75,6 +76,7 @@ class AdmissionHandler:
         self._workloads = workloads
         self.on_rules: Callable[[], None] = lambda: None
         self.on_facts: Callable[[Facts], None] = lambda _: None
+        self.on_denial: Callable[[Review, str], None] | None = None
         self.decision_log = DecisionLog(enforcement)
         self._swapping = threading.Lock()  # rules and nodes are set by different threads
         self._synced = self.ready = True
@@ -163,6 +165,8 @@ class AdmissionHandler:
                 review, 500, "internal error", f"see the log of gpugate for uid {review.uid}"
             )
         self.decision_log.record(endpoint, review, decision, perf_counter() - start)
+        if self.on_denial and not decision.allowed:
+            self.on_denial(review, decision.denial.in_language(self._language))
         return answer
 
     def _errored(self, review: Review, code: int, problem: str, detail: str) -> bytes:

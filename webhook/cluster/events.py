@@ -1,4 +1,4 @@
-"""Kubernetes Events: on rule ConfigMaps, why a version is not in force, on node profiles, and on nodes.
+"""Kubernetes Events: why a rule ConfigMap is not in force; on node profiles, nodes and workloads.
 
 Source: https://kubernetes.io/docs/reference/kubernetes-api/cluster-resources/event-v1/
 """
@@ -20,7 +20,7 @@ _log = logging.getLogger("gpugate.cluster")
 
 REASON: Final = "RuleRefused"
 # Bytes of a message at most: https://github.com/kubernetes/api/blob/master/events/v1/types.go, `note`.
-_MESSAGE_LENGTH: Final = 1024
+MESSAGE_LENGTH: Final = 1024
 # Characters: of an object's name at most, and of the digest in an Event's. 16 hexadecimal digits distinguish
 # the few errors that a ConfigMap has within the hour that an Event lives.
 _NAME_LENGTH: Final = 253
@@ -87,10 +87,37 @@ def create_event(
     involved: a reference to the object. If it has no namespace, its Events go where kubelets write theirs.
     Raises KubernetesError.
     """
+    path, event = _event(involved, reason, message, now())
+    with suppress(Conflict):  # another replica was faster
+        api.create(path, event)
+
+
+def count_event(api: Kubernetes, involved: dict[str, str], reason: str, message: str, number: int) -> None:
+    """Write a Warning Event on an object as `create_event` does, and count in it what happened again.
+
+    number: how often it happened since the last time. If two replicas count at the same moment, the number of
+    one may be lost. Raises KubernetesError.
+    """
+    path, event = _event(involved, reason, message, api.now(), number)
+    try:
+        api.create(path, event)
+    except Conflict:
+        path = f"{path}/{event['metadata']['name']}"
+        count = (api.get(path).get("count") or 0) + number
+        changes = {"/count": count, "/lastTimestamp": event["lastTimestamp"]}
+        api.patch(path, [{"op": "add", "path": field, "value": value} for field, value in changes.items()])
+
+
+def _event(
+    involved: dict[str, str], reason: str, message: str, now: datetime, count: int = 1
+) -> tuple[str, dict[str, Any]]:
+    """Return the collection of a Warning Event on an object, and the Event.
+
+    Its name is a digest of the content, so that a second Event with the same content is a conflict.
+    """
     namespace, name = involved.get("namespace", "default"), involved["name"]
-    # The name is a digest of the content, so that a second Event with the same content is a conflict.
     digest = sha256(msgspec.json.encode([involved, message])).hexdigest()[:_DIGEST_LENGTH]
-    time = now().strftime("%Y-%m-%dT%H:%M:%SZ")
+    time = now.strftime("%Y-%m-%dT%H:%M:%SZ")
     event = {
         "apiVersion": "v1",
         "kind": "Event",
@@ -103,17 +130,16 @@ def create_event(
         "message": _truncated(message),
         "involvedObject": involved,
         "source": {"component": "gpugate"},
-        "count": 1,
+        "count": count,
         "firstTimestamp": time,
         "lastTimestamp": time,
     }
-    with suppress(Conflict):  # another replica was faster
-        api.create(f"/api/v1/namespaces/{namespace}/events", event)
+    return f"/api/v1/namespaces/{namespace}/events", event
 
 
 def _truncated(message: str) -> str:
     """Return a message within the limit of an Event."""
     encoded = message.encode()
-    if len(encoded) <= _MESSAGE_LENGTH:
+    if len(encoded) <= MESSAGE_LENGTH:
         return message
-    return encoded[: _MESSAGE_LENGTH - len("…".encode())].decode(errors="ignore") + "…"
+    return encoded[: MESSAGE_LENGTH - len("…".encode())].decode(errors="ignore") + "…"

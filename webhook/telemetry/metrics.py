@@ -99,6 +99,11 @@ READY: Final = _gauge(
     "gpugate_ready",
     "1 if /readyz reports ready; 0 before rules, nodes and certificate are loaded, and while draining",
 )
+DENIAL_EVENTS: Final = _counter(
+    "gpugate_denial_events_total",
+    "Events of --denial-events on workloads: written, failed, or dropped because too many waited",
+    ("result",),
+)
 WEBHOOKS: Final = _gauge(
     "gpugate_webhooks",
     "Webhooks of gpugate for pods and workloads, by configuration; 0 if gpugate is switched off",

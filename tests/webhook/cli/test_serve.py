@@ -161,6 +161,7 @@ def test_a_server_survives_an_api_server_that_closes_connections(tmp_path: Path)
             "--token-audience https://a",
             "--token-audience requires --kubeconfig or --context outside a pod",
         ),
+        ("--denial-events", "--denial-events requires --kubeconfig or --context outside a pod"),
         ("--token-audience http://a", "'http://a' is not an https URL"),
     ],
 )

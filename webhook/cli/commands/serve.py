@@ -215,6 +215,11 @@ class Listener(NamedTuple):
     show_default=True,
     help="Seconds to keep serving after SIGTERM while endpoints are removed.",
 )
+@click.option(
+    "--denial-events",
+    is_flag=True,
+    help="Write a Warning Event on the workload whose pod is denied, as its Deployment or CronJob.",
+)
 @click.option("--log-format", type=click.Choice(["auto", "json", "text"]), default="auto", show_default=True)
 @_certificate_options
 @nodes_option
@@ -228,6 +233,7 @@ def command(
     listener: Listener,
     on_error: str,
     enforcement_action: str,
+    denial_events: bool,
     log_format: str,
     certificate: CertificateSource,
     session: Session,
@@ -269,8 +275,13 @@ def command(
         enforcement=Action(enforcement_action),
     )
     background: list[Background] = []
-    objects = _watch(api, handler, certificate, session, background, is_read=bool(listener.token_audiences))
+    is_used = bool(listener.token_audiences) or denial_events
+    objects = _watch(api, handler, certificate, session, background, is_used=is_used)
     tokens = _tokens(api, listener.token_audiences, background)
+    if denial_events:
+        from webhook.cluster.denial_events import DenialEvents
+
+        background.append(DenialEvents(api or _own_cluster("--denial-events"), handler))
     try:
         tls = _tls(certificate, objects, listener.client_ca, background)
     except CertificateError as error:
@@ -307,16 +318,16 @@ def _watch(
     session: Session,
     background: list[Background],
     *,
-    is_read: bool,
+    is_used: bool,
 ) -> WatchedObjects | None:
     """Add the tasks that watch a cluster; return the client for the objects that replicas share, if any.
 
-    api: the cluster of the options. is_read: whether anything else of it is. Raises click.UsageError if
+    api: the cluster of the options. is_used: whether other options need it. Raises click.UsageError if
     nothing of that cluster is used.
     """
     watched = [] if session.rule_paths else ["rules"]
     watched += [] if session.node_paths else ["nodes"]
-    if api and not (watched or certificate.secret or is_read):
+    if api and not (watched or certificate.secret or is_used):
         raise UsageError(
             Message("--kubeconfig and --context have no effect together with --rules and --nodes")
         )
