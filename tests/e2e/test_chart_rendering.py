@@ -32,6 +32,7 @@ NOT_IN_THE_CHART = {("Namespace", "", "gpugate"), ("Secret", "gpugate", "gpugate
 CREATE_SECRETS = {"apiGroups": [""], "resources": ["secrets"], "verbs": ["create"]}
 EVERYTHING = {
     "agent.enabled": True,
+    "denialEvents.enabled": True,
     "imageResolver.enabled": True,
     "monitoring.enabled": True,
     "policies.unrequestedGpus": True,
@@ -106,9 +107,10 @@ def test_sets_of_guardrails_are_those_of_the_components(tmp_path: Path, names: l
 
 
 def test_the_chart_has_the_objects_of_all_components(tmp_path: Path) -> None:
-    """The agent, the image resolver, reports, monitoring, tokens, and the policies for unrequested GPUs."""
+    """Also the agent, monitoring, and the policies for unrequested GPUs."""
     (tmp_path / "policies").mkdir()
-    components = ["components/image-resolver", "components/reports", "components/token"]
+    names = ("image-resolver", "reports", "token", "denial-events")
+    components = [f"components/{name}" for name in names]
     main = _overlay(tmp_path, "base", "agent", "monitoring", components=components)
     policies = _overlay(tmp_path / "policies", components=["components/unrequested-gpus"])
     _assert_equal(main + policies, EVERYTHING)

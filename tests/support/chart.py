@@ -31,6 +31,7 @@ _COPIED: Final = {
         "components/image-resolver/state.yaml",
     ],
     "reports.yaml": ["components/reports/rbac.yaml"],
+    "denial-events.yaml": ["components/denial-events/rbac.yaml"],
     "view.yaml": ["components/view/rbac.yaml"],
     "unrequested-gpus.yaml": [
         "components/unrequested-gpus/deny.yaml",
