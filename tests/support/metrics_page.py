@@ -60,6 +60,9 @@ values: no names of pods, images or namespaces.
 
 ## Notifications
 
+With [Events on workloads](install.md#events-on-workloads), `kubectl describe` of a workload shows why its
+pods are denied.
+
 All alerts begin with `Gpugate`. In this configuration of Alertmanager, the critical ones go to one receiver,
 the warnings to another, repeated once a day. `webhook_configs` is any program that takes a POST of JSON;
 Slack, e-mail and others are
@@ -87,6 +90,9 @@ warning 在工作时间处理；每条告警都有处理手册。
 表中的含义为代码中的英文原文。
 
 ## 通知
+
+使用[工作负载上的 Event](install.md#工作负载上的-event)，工作负载的作者可以通过 `kubectl describe` 看到其 Pod
+被拒绝的原因。
 
 所有告警都以 `Gpugate` 开头。在 Alertmanager 的配置中，critical 告警发送给一个接收者，
 warning 发送给另一个，每天重复一次。`webhook_configs` 可以是任何接受 JSON POST 请求的程序；
