@@ -48,8 +48,8 @@ def resource_rule(
     if validations is not None:
         data["validations"] = yaml.safe_dump(validations, allow_unicode=True)
     suffix = key.partition("/")[2].strip("*-") or "all"
-    found = {prefix + label: value for label, value in labels.items()}
-    return config_map(name or f"cf-crl-{group}-{suffix}", found, data)
+    prefixed_labels = {prefix + label: value for label, value in labels.items()}
+    return config_map(name or f"cf-crl-{group}-{suffix}", prefixed_labels, data)
 
 
 def injection_rule(
@@ -161,8 +161,8 @@ def defaulted(document: Any) -> Any:
     """
     result = deepcopy(document)
     for field in ("containers", "initContainers"):
-        for found in result["spec"].get(field, []):
-            resources = found.get("resources", {})
+        for one_container in result["spec"].get(field, []):
+            resources = one_container.get("resources", {})
             if resources.get("limits"):
                 requests = resources.get("requests") or {}
                 resources["requests"] = {**resources["limits"], **requests}

@@ -139,8 +139,8 @@ class Group:
     @property
     def sources(self) -> list[str]:
         """The addresses in the comments of its files, without duplicates."""
-        found = (_URL.findall(_comment(path)) for path, _ in self.rules)
-        return list(dict.fromkeys(address for each in found for address in each))
+        addresses_per_file = (_URL.findall(_comment(path)) for path, _ in self.rules)
+        return list(dict.fromkeys(address for addresses in addresses_per_file for address in addresses))
 
 
 @cache
@@ -319,7 +319,7 @@ def _group_page(group: Group) -> str:
             f"## {rule.name}",
             f"{state}. {_prose(rule.description.en)} · {_prose(rule.description.zh)}",
             f"[{path.name}]({folder}/{path.name}): {_prose(_comment(path))}",
-            *(_example(each) for each in examples.get(rule.name, ())),
+            *(_example(example) for example in examples.get(rule.name, ())),
         ]
     return "\n\n".join(parts) + "\n"
 
@@ -381,9 +381,11 @@ def _examples(group: Group) -> dict[str, list[CaseResult]]:
     return {rule: _chosen(case) for rule, case in cases.items()}
 
 
-def _chosen(found: dict[str, CaseResult]) -> list[CaseResult]:
-    finds = found.get("denies", found.get("warns"))
-    return [each for each in (finds, found.get("changes")) if each] or [found["allows"]]
+def _chosen(results_by_role: dict[str, CaseResult]) -> list[CaseResult]:
+    finds = results_by_role.get("denies", results_by_role.get("warns"))
+    return [result for result in (finds, results_by_role.get("changes")) if result] or [
+        results_by_role["allows"]
+    ]
 
 
 def _roles(result: CaseResult) -> Iterator[tuple[str, str]]:

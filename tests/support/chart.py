@@ -71,11 +71,11 @@ def _values(node: Any, lines: list[str], path: tuple[str, ...]) -> Iterator[Valu
 
 def _comment(lines: list[str], line: int) -> str:
     """Return the comment that ends directly above a line, as one line."""
-    found: list[str] = []
+    comment_lines: list[str] = []
     while line and (comment := re.fullmatch(r"\s*# ?(.*)", lines[line - 1])):
-        found.insert(0, comment[1])
+        comment_lines.insert(0, comment[1])
         line -= 1
-    return " ".join(found)
+    return " ".join(comment_lines)
 
 
 def _default(node: Any) -> Any:

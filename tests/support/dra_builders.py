@@ -58,7 +58,7 @@ def device_class(
     chosen = expressions or (
         "device.driver == 'gpu.nvidia.com' && device.attributes['gpu.nvidia.com'].type == 'gpu'",
     )
-    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": each}} for each in chosen]}
+    spec: dict[str, Any] = {"selectors": [{"cel": {"expression": expression}} for expression in chosen]}
     if resource is not None:
         spec["extendedResourceName"] = resource
     return {

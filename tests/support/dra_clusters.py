@@ -16,7 +16,7 @@ def gpu_device(
     name: str, product: str = H100_NAME, cuda: str = "13.0", **attributes: dict[str, Any]
 ) -> Object:
     """Return a whole GPU as a device; attributes: others than the usual ones."""
-    found = {
+    common_attributes = {
         "type": {"string": "gpu"},
         "uuid": {"string": f"GPU-{name}"},
         "productName": {"string": product},
@@ -24,7 +24,11 @@ def gpu_device(
         "cudaDriverVersion": {"version": f"{cuda}.0"},
         "driverVersion": {"version": DRIVERS[cuda]},
     }
-    return {"name": name, "attributes": found | attributes, "capacity": {"memory": {"value": "80Gi"}}}
+    return {
+        "name": name,
+        "attributes": common_attributes | attributes,
+        "capacity": {"memory": {"value": "80Gi"}},
+    }
 
 
 def resource_slice(node: str, *devices: Object, driver: str = DRIVER, slices: int = 1) -> Object:

@@ -34,7 +34,7 @@ class FactSources:
     @property
     def requested(self) -> list[str]:
         """The paths that were requested, with their host."""
-        return [asked.path.removeprefix("/") for asked in self._server.asked]
+        return [request.path.removeprefix("/") for request in self._server.asked]
 
     @property
     def options(self) -> list[str]:

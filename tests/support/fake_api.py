@@ -106,7 +106,7 @@ class FakeApi:
 
     def objects(self, path: str) -> list[Object]:
         """Return the objects of a collection, by name."""
-        return [found for (where, _), found in sorted(self._objects.items()) if where == path]
+        return [stored_object for (where, _), stored_object in sorted(self._objects.items()) if where == path]
 
     def watches(self, action: str) -> None:
         """Let all open watches do this: bookmark, expire, garble, end, cut, stall."""

@@ -63,9 +63,9 @@ class FakeRegistry:
     def put(self, repository: str, tag: str, top: Blob, *others: Blob) -> None:
         """Add an image: its manifest or index by tag and digest, and the documents below it by digest."""
         self.replies[f"/v2/{repository}/manifests/{tag}"] = _reply(top)
-        for each in (top, *others):
+        for blob in (top, *others):
             for kind in ("manifests", "blobs"):
-                self.replies[f"/v2/{repository}/{kind}/{each.digest}"] = _reply(each)
+                self.replies[f"/v2/{repository}/{kind}/{blob.digest}"] = _reply(blob)
 
     def reference(self, name: str, host: str = REGISTRY) -> str:
         """Return a reference of this registry."""
@@ -75,11 +75,11 @@ class FakeRegistry:
         """Return a URL of this registry."""
         return f"https://{host}:{self.port}{path}"
 
-    def answer(self, asked: Asked) -> Reply:
+    def answer(self, request: Asked) -> Reply:
         """Return the reply to a request."""
-        self.asked.append(asked)
-        reply = self.replies.get(asked.path.partition("?")[0], Reply(404))
-        return reply if isinstance(reply, Reply) else reply(asked)
+        self.asked.append(request)
+        reply = self.replies.get(request.path.partition("?")[0], Reply(404))
+        return reply if isinstance(reply, Reply) else reply(request)
 
 
 def _reply(blob: Blob) -> Reply:

@@ -67,7 +67,9 @@ def manifest(of: Blob, media_type: str = MANIFEST) -> Blob:
 
 def index(manifests: Mapping[str, Blob], media_type: str = INDEX) -> Blob:
     """Return an index of manifests by platform."""
-    entries = [each.descriptor | {"platform": platform(name)} for name, each in manifests.items()]
+    entries = [
+        image_manifest.descriptor | {"platform": platform(name)} for name, image_manifest in manifests.items()
+    ]
     return document({"schemaVersion": 2, "mediaType": media_type, "manifests": entries}, media_type)
 
 
@@ -78,13 +80,15 @@ def platform(name: str) -> dict[str, str]:
 
 def layout(top: Sequence[tuple[Blob, Mapping[str, str]]], blobs: Sequence[Blob]) -> dict[str, bytes]:
     """Return the files of an OCI layout. top: the images with their annotations."""
-    entries = [each.descriptor | {"annotations": dict(annotations)} for each, annotations in top]
+    entries = [
+        image_manifest.descriptor | {"annotations": dict(annotations)} for image_manifest, annotations in top
+    ]
     files = {
         "oci-layout": b'{"imageLayoutVersion": "1.0.0"}',
         "index.json": json.dumps({"schemaVersion": 2, "manifests": entries}).encode(),
     }
-    every = [*blobs, *(each for each, _ in top)]
-    return files | {f"blobs/{each.digest.replace(':', '/')}": each.body for each in every}
+    every = [*blobs, *(image_manifest for image_manifest, _ in top)]
+    return files | {f"blobs/{blob.digest.replace(':', '/')}": blob.body for blob in every}
 
 
 def docker_archive(of: Blob, *names: str) -> dict[str, bytes]:

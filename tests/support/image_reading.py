@@ -38,9 +38,9 @@ def image(registry: FakeRegistry, repository: str, env: Mapping[str, str]) -> Bl
 
 def parsed(reference: str) -> Image:
     """Return a reference, which is valid."""
-    found = parse_image(reference)
-    assert found
-    return found
+    parsed_image = parse_image(reference)
+    assert parsed_image
+    return parsed_image
 
 
 def read(

@@ -23,8 +23,8 @@ def imports_of(folder: Path, *, modules: bool) -> Graph:
         if name == folder.name:  # the public face imports what it exports
             continue
         unit = _unit(name, modules=modules)
-        found = {_unit(each, modules=modules) for each in _imported(folder, path)}
-        graph.setdefault(unit, set()).update(found - {unit, folder.name})
+        imported_units = {_unit(module, modules=modules) for module in _imported(folder, path)}
+        graph.setdefault(unit, set()).update(imported_units - {unit, folder.name})
     return graph
 
 

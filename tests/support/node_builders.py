@@ -237,7 +237,7 @@ def preferred(document: Any, decision: Decision) -> list[Any]:
     """Return the preferred terms of node affinity of an admitted pod."""
     affinity = patched(document, decision)["spec"].get("affinity", {}).get("nodeAffinity", {})
     return [
-        each["preference"] for each in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
+        term["preference"] for term in affinity.get("preferredDuringSchedulingIgnoredDuringExecution", [])
     ]
 
 

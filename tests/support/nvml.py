@@ -70,8 +70,8 @@ class Library:
 
     def gpu(self, handle: Any) -> dict[str, Any]:
         """Return the GPU of a handle."""
-        found: dict[str, Any] = self._machine["gpus"][_address(handle) // _GPU - 1]
-        return found
+        described_gpu: dict[str, Any] = self._machine["gpus"][_address(handle) // _GPU - 1]
+        return described_gpu
 
     def initialize(self, flags: int) -> int:
         """nvmlInitWithFlags."""
@@ -185,15 +185,15 @@ _FUNCTIONS: Final[Mapping[str, Callable[..., int]]] = {
 @contextmanager
 def library(machine: Mapping[str, Any] | str, answer: Answer = well) -> Iterator[Library]:
     """Use a machine's NVML in pynvml, without a child process; a string is the name of a recorded probe."""
-    found = Library(recorded(machine) if isinstance(machine, str) else machine, answer)
+    fake_library = Library(recorded(machine) if isinstance(machine, str) else machine, answer)
     # pynvml caches functions, including those of earlier libraries.
     with (
-        patch.object(pynvml, "nvmlLib", found),
+        patch.object(pynvml, "nvmlLib", fake_library),
         patch.object(pynvml, "_nvmlGetFunctionPointer_cache", {}),
         patch.object(pynvml, "_nvmlLib_refcount", 0),
         patch.object(nvml_probe, "read_nvml_in_time", nvml_probe.read_nvml),
     ):
-        yield found
+        yield fake_library
 
 
 def failing(call: str, error: str) -> Answer:

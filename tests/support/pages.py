@@ -81,11 +81,11 @@ def english(page: str) -> str:
 def fences(text: str, page: str) -> list[Fence]:
     """Return the fenced blocks of a page in their order."""
     above = text.partition("# ")[0]
-    found = []
+    fences_of_page = []
     for match in _FENCE.finditer(text):
         notes = dict(_NOTE.findall(above + match["notes"]))
         named = _FILE_ABOVE.search(text, 0, match.start()) if match["language"] == "yaml" else None
-        found.append(
+        fences_of_page.append(
             Fence(
                 where=f"{page}:{line_of(text, match.start('text')) - 1}",
                 language=match["language"],
@@ -97,7 +97,7 @@ def fences(text: str, page: str) -> list[Fence]:
                 shown=match["shown"],
             )
         )
-    return found
+    return fences_of_page
 
 
 def prose(text: str) -> str:
@@ -116,8 +116,8 @@ def same(shown: str, printed: str) -> bool:
         r"(?:.*\n)*" if line.strip() == "…" else re.escape(line.rstrip()).replace("…", ".*") + "\n"
         for line in shown.strip("\n").splitlines()
     )
-    found = "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
-    return re.fullmatch(expected, found) is not None
+    actual = "".join(f"{line.rstrip()}\n" for line in printed.strip("\n").splitlines())
+    return re.fullmatch(expected, actual) is not None
 
 
 def terminal(script: str, folder: Path, environment: Mapping[str, str], timeout_s: float) -> tuple[int, str]:

@@ -123,23 +123,29 @@ def gpus_now(node: Node) -> int:
 
 def gpus_later(node: Node) -> int | None:
     """Return how many GPUs a node may offer when all is well; None if that is unknown."""
-    found = [int(node["status"].get(key, {}).get(GPU, "0")) for key in ("allocatable", "capacity")]
-    return max(found) or (None if state_of(node) == "away" else 0)
+    amounts = [int(node["status"].get(key, {}).get(GPU, "0")) for key in ("allocatable", "capacity")]
+    return max(amounts) or (None if state_of(node) == "away" else 0)
 
 
-def may_have(node: Node, asked: int) -> bool:
+def may_have(node: Node, requested_gpus: int) -> bool:
     """Return whether a node may offer so many GPUs when all is well."""
-    found = gpus_later(node)
-    return found is None or found >= asked
+    gpus_of_node = gpus_later(node)
+    return gpus_of_node is None or gpus_of_node >= requested_gpus
 
 
 def excess(cluster: Cluster, spec: Any) -> str:
     """Return whether a pod requests more GPUs than any node has: `certain`, `possible` or nothing."""
-    asked = gpus_of(spec)
+    requested_gpus = gpus_of(spec)
     scalable = [pool for pool in cluster.pools if pool.can_scale]
     known = [dict(pool.resources).get(GPU, 0) for pool in scalable if pool.resources is not None]
-    numbers = [found for node in cluster.nodes if (found := gpus_later(node)) is not None] + known
-    if not any(numbers) or max(numbers) >= asked or any(gpus_later(node) is None for node in cluster.nodes):
+    numbers = [
+        gpus_of_node for node in cluster.nodes if (gpus_of_node := gpus_later(node)) is not None
+    ] + known
+    if (
+        not any(numbers)
+        or max(numbers) >= requested_gpus
+        or any(gpus_later(node) is None for node in cluster.nodes)
+    ):
         return ""
     return "possible" if cluster.undeclared or len(known) < len(scalable) else "certain"
 
@@ -196,7 +202,9 @@ def taints_of(node: Node) -> list[tuple[str, str, str]]:
 def has_value(pool: NodePool, key: str) -> bool:
     """Return whether new nodes of a pool have a label of which only the value is unknown."""
     declared = key in dict(pool.labels)
-    return not declared and (key.startswith(ON_ALL_NODES) or any(key.startswith(each) for each in pool.open))
+    return not declared and (
+        key.startswith(ON_ALL_NODES) or any(key.startswith(prefix) for prefix in pool.open)
+    )
 
 
 def may_go_to_pool(pool: NodePool, spec: Any) -> bool:
@@ -231,12 +239,12 @@ def selector_terms(spec: Any) -> Any:
 def entries(cluster: Cluster, spec: Any, needs: Needs, *, counted: bool = True) -> Entries:
     """Return the candidates of a pod. counted: those that have as many GPUs as it requests."""
     bound = bool(spec.get("nodeName"))
-    asked = gpus_of(spec) if counted and not bound else 1
+    requested_gpus = gpus_of(spec) if counted and not bound else 1
     selected = [node for node in cluster.nodes if selector.may_go(node, spec)]
     here = [
         node
         for node in selected
-        if gpus_now(node) >= asked or (bound and state_of(node) in ("ready", "away"))
+        if gpus_now(node) >= requested_gpus or (bound and state_of(node) in ("ready", "away"))
     ]
     ready = [(node, level(needs, facts_of(node))) for node in here]
     away = [
@@ -244,20 +252,20 @@ def entries(cluster: Cluster, spec: Any, needs: Needs, *, counted: bool = True) 
         for node in selected
         if not bound
         and node not in here
-        and (state_of(node) == "away" or asked > 1)
-        and may_have(node, asked)
+        and (state_of(node) == "away" or requested_gpus > 1)
+        and may_have(node, requested_gpus)
     ]
     offering = [
         pool
         for pool in cluster.pools
-        if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) >= asked)
+        if pool.can_scale and (pool.resources is None or dict(pool.resources).get(GPU, 0) >= requested_gpus)
     ]
     selectable = [pool for pool in offering if not bound and may_go_to_pool(pool, spec)]
     taking = [pool for pool in selectable if tolerates(spec, pool.taints)]
     tainted = [pool for pool in selectable if not tolerates(spec, pool.taints)]
     return Entries(
         ready,
-        [(node, found) for node, found in ready if bound or tolerates(spec, taints_of(node))],
+        [(node, node_level) for node, node_level in ready if bound or tolerates(spec, taints_of(node))],
         [(node, level_when_back(needs, facts_of(node))) for node in away],
         [(pool, level(needs, pool.capabilities)) for pool in taking],
         [(pool, level(needs, pool.capabilities)) for pool in tainted],
@@ -274,41 +282,43 @@ def verdict(cluster: Cluster, spec: Any, needs: Needs) -> Verdict:
     if too_many == "certain":
         return Verdict(False)
     candidates = entries(cluster, spec, needs, counted=not too_many)
-    found = _verdict(cluster, candidates, needs, bound=bound)
+    result = _verdict(cluster, candidates, needs, bound=bound)
     if not (candidates.ready or candidates.away or candidates.pools or cluster.autoscaled):
-        found = _elsewhere(cluster, found, 1 if too_many else gpus_of(spec), needs)
-    found = found._replace(warned=found.warned or bool(too_many and found.allowed))
-    return found._replace(free=True) if bound else found
+        result = _elsewhere(cluster, result, 1 if too_many else gpus_of(spec), needs)
+    result = result._replace(warned=result.warned or bool(too_many and result.allowed))
+    return result._replace(free=True) if bound else result
 
 
-def _elsewhere(cluster: Cluster, found: Verdict, asked: int, needs: Needs) -> Verdict:
+def _elsewhere(cluster: Cluster, by_candidates: Verdict, requested_gpus: int, needs: Needs) -> Verdict:
     """Return the verdict with the affinity that the other nodes give to a pod that selects none."""
-    others = [(node, level(needs, facts_of(node))) for node in cluster.nodes if gpus_now(node) >= asked]
-    if not any(may_fit(each) for _, each in others):
-        return found
+    others = [
+        (node, level(needs, facts_of(node))) for node in cluster.nodes if gpus_now(node) >= requested_gpus
+    ]
+    if not any(may_fit(node_level) for _, node_level in others):
+        return by_candidates
     admitted = _on_ready(cluster, Entries([], [], [], [], []), others, needs, warned=False)
-    return admitted._replace(warned=found.warned, elsewhere=True)
+    return admitted._replace(warned=by_candidates.warned, elsewhere=True)
 
 
-def _verdict(cluster: Cluster, found: Entries, needs: Needs, *, bound: bool) -> Verdict:
-    fitting = tuple(pool for pool, each in found.pools if fits(each))
-    usable = any(may_fit(each) for _, each in found.tolerated)
-    nodes = found.tolerated if usable else found.ready
-    if any(may_fit(each) for _, each in nodes) and (usable or not fitting):
-        return _on_ready(cluster, found, nodes, needs, warned=not usable)
+def _verdict(cluster: Cluster, candidates: Entries, needs: Needs, *, bound: bool) -> Verdict:
+    fitting = tuple(pool for pool, pool_level in candidates.pools if fits(pool_level))
+    usable = any(may_fit(node_level) for _, node_level in candidates.tolerated)
+    nodes = candidates.tolerated if usable else candidates.ready
+    if any(may_fit(node_level) for _, node_level in nodes) and (usable or not fitting):
+        return _on_ready(cluster, candidates, nodes, needs, warned=not usable)
     if fitting:
-        return _bringing(found, fitting, warned=False)
-    return _if_none_fits(cluster, found, undeclared=cluster.undeclared and not bound)
+        return _bringing(candidates, fitting, warned=False)
+    return _if_none_fits(cluster, candidates, undeclared=cluster.undeclared and not bound)
 
 
-def _if_none_fits(cluster: Cluster, found: Entries, *, undeclared: bool) -> Verdict:
+def _if_none_fits(cluster: Cluster, candidates: Entries, *, undeclared: bool) -> Verdict:
     """Return the verdict if no ready node may be compatible, and no pool is for certain."""
-    may_return = any(may_fit(each) for _, each in found.away)
-    unknown = tuple(pool for pool, each in found.pools if may_fit(each))
-    judged = bool(found.ready or (found.pools and not found.away))
+    may_return = any(may_fit(node_level) for _, node_level in candidates.away)
+    unknown = tuple(pool for pool, pool_level in candidates.pools if may_fit(pool_level))
+    judged = bool(candidates.ready or (candidates.pools and not candidates.away))
     if unknown and judged and not (may_return or undeclared):
-        return _bringing(found, unknown, warned=True)
-    tainted = any(may_fit(each) for _, each in found.tainted)
+        return _bringing(candidates, unknown, warned=True)
+    tainted = any(may_fit(node_level) for _, node_level in candidates.tainted)
     if judged and not (unknown or may_return or tainted or undeclared):
         return Verdict(False)
     # If no entry is a candidate, or only nodes that are not ready, there is never a reason to deny.
@@ -316,47 +326,53 @@ def _if_none_fits(cluster: Cluster, found: Entries, *, undeclared: bool) -> Verd
     return Verdict(True, warned=known, free=True)
 
 
-def _bringing(found: Entries, pools: tuple[NodePool, ...], *, warned: bool) -> Verdict:
+def _bringing(candidates: Entries, pools: tuple[NodePool, ...], *, warned: bool) -> Verdict:
     """Return the verdict if a node of one of these pools has to come.
 
     Nothing is injected if each pool is one of them and no ready node could take the pod, or if none has
     labels. For pools that only may fit, the ready nodes make no difference.
     """
-    all_pools = len(pools) == len(found.pools) and (warned or not found.ready)
+    all_pools = len(pools) == len(candidates.pools) and (warned or not candidates.ready)
     labelled = tuple(pool for pool in pools if pool.labels)
     if all_pools or not labelled:
         return Verdict(True, warned, free=True)
-    return Verdict(True, warned, bringing=labelled, among=tuple(node for node, _ in found.ready))
+    return Verdict(True, warned, bringing=labelled, among=tuple(node for node, _ in candidates.ready))
 
 
 def _on_ready(
-    cluster: Cluster, found: Entries, nodes: list[tuple[Node, Level]], needs: Needs, *, warned: bool
+    cluster: Cluster, candidates: Entries, nodes: list[tuple[Node, Level]], needs: Needs, *, warned: bool
 ) -> Verdict:
     """Return the verdict if one of these ready nodes is compatible, or may be."""
-    levels = [each for _, each in nodes]
+    levels = [node_level for _, node_level in nodes]
     best = min(levels)
-    warned = warned or any(warns(needs, facts_of(node)) for node, each in nodes if each is best)
-    others = [level(needs, facts_of(node)) for node, _ in found.away] + [each for _, each in found.pools]
+    warned = warned or any(warns(needs, facts_of(node)) for node, node_level in nodes if node_level is best)
+    others = [level(needs, facts_of(node)) for node, _ in candidates.away] + [
+        pool_level for _, pool_level in candidates.pools
+    ]
     all_fit = all(map(fits, [*levels, *others]))
     unknown = best is Level.UNKNOWN
     if cluster.autoscaled and (all_fit or unknown):
         return Verdict(True, warned, free=True)
-    ways = types_that_fit(cluster, needs) or ways_in(cluster, found.pools, needs)
-    if cluster.autoscaled and not ways and any(each is Level.UNKNOWN for _, each in found.pools):
+    ways = types_that_fit(cluster, needs) or ways_in(cluster, candidates.pools, needs)
+    if (
+        cluster.autoscaled
+        and not ways
+        and any(pool_level is Level.UNKNOWN for _, pool_level in candidates.pools)
+    ):
         warned = True  # of pools that may fit, and have incompatible nodes now
     worst = Level.UNKNOWN if unknown else Level.UNSTABLE
-    admitted = frozenset(name_of(node) for node, each in nodes if each <= worst)
+    admitted = frozenset(name_of(node) for node, node_level in nodes if node_level <= worst)
     return Verdict(True, warned, among=tuple(node for node, _ in nodes), admitted=admitted)
 
 
-def fits(found: Level) -> bool:
+def fits(compatibility: Level) -> bool:
     """Return whether a node of this level runs the pod."""
-    return found <= Level.UNSTABLE
+    return compatibility <= Level.UNSTABLE
 
 
-def may_fit(found: Level) -> bool:
+def may_fit(compatibility: Level) -> bool:
     """Return whether a node of this level may run the pod."""
-    return found is not Level.INCOMPATIBLE
+    return compatibility is not Level.INCOMPATIBLE
 
 
 def nodes_now(cluster: Cluster, pool: NodePool) -> list[Node]:
@@ -372,9 +388,9 @@ def is_contradicted(cluster: Cluster, pool: NodePool, needs: Needs) -> bool:
 
 def ways_in(cluster: Cluster, pools: Iterable[tuple[NodePool, Level]], needs: Needs) -> list[NodePool]:
     """Return the pools that affinity leaves open after a node fits: those that fit, or else may."""
-    unknown = [pool for pool, each in pools if each is Level.UNKNOWN]
+    unknown = [pool for pool, pool_level in pools if pool_level is Level.UNKNOWN]
     open_pools = [pool for pool in unknown if not is_contradicted(cluster, pool, needs)]
-    return [pool for pool, each in pools if fits(each)] or open_pools
+    return [pool for pool, pool_level in pools if fits(pool_level)] or open_pools
 
 
 def types_that_fit(cluster: Cluster, needs: Needs) -> frozenset[str]:
@@ -405,8 +421,8 @@ def types_that_fit(cluster: Cluster, needs: Needs) -> frozenset[str]:
     }
     return frozenset(
         name
-        for name, found in levels.items()
-        if name in fitting and all(map(may_fit, found)) and name not in unfit
+        for name, levels_of_type in levels.items()
+        if name in fitting and all(map(may_fit, levels_of_type)) and name not in unfit
     )
 
 
@@ -418,8 +434,8 @@ def is_of_pools(pools: Iterable[NodePool], node: Node) -> bool:
 
 def is_of_last_terms(cluster: Cluster, spec: Any, needs: Needs, node: Node) -> bool:
     """Return whether a node has the labels by which affinity lets new nodes in: of pools, or of types."""
-    found = entries(cluster, spec, needs, counted=not excess(cluster, spec))
-    if is_of_pools(ways_in(cluster, found.pools, needs), node):
+    candidates = entries(cluster, spec, needs, counted=not excess(cluster, spec))
+    if is_of_pools(ways_in(cluster, candidates.pools, needs), node):
         return True
     by_type = cluster.autoscaled and selector.labels_of(node).get(INSTANCE_TYPE, "")
     return by_type in types_that_fit(cluster, needs)

@@ -50,7 +50,7 @@ def _open_report() -> Any:
 def _closed(schema: Any) -> Any:
     """Return a schema that refuses unknown fields, which the API server would prune."""
     if isinstance(schema, list):
-        return [_closed(each) for each in schema]
+        return [_closed(subschema) for subschema in schema]
     if not isinstance(schema, dict):
         return schema
     closed = {key: _closed(value) for key, value in schema.items()}

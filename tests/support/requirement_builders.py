@@ -57,9 +57,9 @@ def code_for(versions: str, *, ptx: bool | None = False, certain: bool = True) -
 
 def capability(version: str) -> ComputeCapability:
     """Return a compute capability."""
-    found = ComputeCapability.parse(version)
-    assert found is not None
-    return found
+    parsed = ComputeCapability.parse(version)
+    assert parsed is not None
+    return parsed
 
 
 def driver(cuda: str, version: str | None = None, **capabilities: Any) -> NodeCapabilities:

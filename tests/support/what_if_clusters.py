@@ -70,13 +70,13 @@ class Made:
 
 def nodes(changed: Mapping[str, str] | None = None, per_pool: int = 60) -> list[dict[str, Any]]:
     """Return the nodes of all pools. changed: another branch, by pool."""
-    found = []
+    cluster_nodes = []
     for pool in POOLS:
         driver, cuda = pool.driver, pool.cuda
         if branch := (changed or {}).get(pool.name):
             driver, cuda = BRANCHES[branch]
-        found += [_node(f"{pool.name}-{at}", pool, driver, cuda) for at in range(per_pool)]
-    return found
+        cluster_nodes += [_node(f"{pool.name}-{at}", pool, driver, cuda) for at in range(per_pool)]
+    return cluster_nodes
 
 
 def _node(name: str, pool: Pool, driver: str, cuda: str) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _made(at: int) -> Made:
         case "cuda 13":
             container["image"] = CUDA_13
         case "two pools":
-            terms = [{"matchExpressions": [_is_in(each)]} for each in (pool, other)]
+            terms = [{"matchExpressions": [_is_in(required_pool)]} for required_pool in (pool, other)]
             required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
             spec["affinity"], pools = {"nodeAffinity": required}, (pool.name, other.name)
         case "any node":

@@ -124,8 +124,8 @@ def examples() -> list[Example]:
 
 def subjects() -> list[dict[str, str]]:
     """Return what the examples are about, in both languages; the first one has number 1."""
-    found: list[dict[str, str]] = _index()["subjects"]
-    return found
+    listed: list[dict[str, str]] = _index()["subjects"]
+    return listed
 
 
 def _index() -> dict[str, Any]:
