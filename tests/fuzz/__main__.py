@@ -55,8 +55,8 @@ def main() -> None:
 
 def _seconds(options: list[str]) -> float:
     """Return how long to search; for ever if no option says it."""
-    found = (option.partition("=")[2] for option in options if option.startswith("-max_total_time="))
-    return next(map(float, found), math.inf)
+    limits = (option.partition("=")[2] for option in options if option.startswith("-max_total_time="))
+    return next(map(float, limits), math.inf)
 
 
 if __name__ == "__main__":

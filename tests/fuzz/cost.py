@@ -108,7 +108,7 @@ def check(data: bytes) -> None:
         results.append((measured(shape, f"check{attempt}"), slower))
         if results[-1][0].cost.total <= BOUND * slower * _TOLERANCE:
             return
-    raise AssertionError(f"{shape}: {[(str(found), slower) for found, slower in results]}")
+    raise AssertionError(f"{shape}: {[(str(measurement), slower) for measurement, slower in results]}")
 
 
 def is_too_large(data: bytes) -> bool:
@@ -123,14 +123,14 @@ def search(seconds: float, folder: Path) -> None:
     chance, end = random.Random(), monotonic() + seconds  # noqa: S311 - no secret
     best: list[tuple[float, str, Shape]] = []
     while monotonic() < end:
-        shape, found = _climb(chance, end)
-        shape = _shrunk(shape, found, end + 60)
-        found = measured(shape, "final")
-        best.append((found.cost.total, str(found), shape))
-        _tell(str(found), shape)
-        (folder / f"{found.cost.total:07.3f}.json").write_text(json.dumps(shape))
+        shape, measurement = _climb(chance, end)
+        shape = _shrunk(shape, measurement, end + 60)
+        measurement = measured(shape, "final")
+        best.append((measurement.cost.total, str(measurement), shape))
+        _tell(str(measurement), shape)
+        (folder / f"{measurement.cost.total:07.3f}.json").write_text(json.dumps(shape))
     sys.stdout.write("\nThe worst:\n")
-    for _, text, shape in sorted(best, key=lambda each: -each[0])[:_SHOWN]:
+    for _, text, shape in sorted(best, key=lambda row: -row[0])[:_SHOWN]:
         _tell(text, shape)
 
 
@@ -143,9 +143,9 @@ def _climb(chance: random.Random, end: float) -> tuple[Shape, _Found]:
     """Return the shape at which a climb ends, from the best of some random ones."""
     best, shape = _NOTHING, dict[str, int]()
     for _ in range(_STARTS):
-        start, found = _fitted(_start(chance), chance)
-        if found.cost.total > best.cost.total:
-            best, shape = found, start
+        start, measurement = _fitted(_start(chance), chance)
+        if measurement.cost.total > best.cost.total:
+            best, shape = measurement, start
         if monotonic() > end:
             break
     tries = 0
@@ -153,12 +153,12 @@ def _climb(chance: random.Random, end: float) -> tuple[Shape, _Found]:
         changed = dict(shape)
         for _ in range(chance.choice((1, 1, 2, 3))):
             _change(changed, chance)
-        changed, found = _fitted(changed, chance)
-        if found.cost.total > 1.05 * best.cost.total:
-            found = min(found, _tried(changed, chance), key=lambda each: each.cost.total)
+        changed, measurement = _fitted(changed, chance)
+        if measurement.cost.total > 1.05 * best.cost.total:
+            measurement = min(measurement, _tried(changed, chance), key=lambda attempt: attempt.cost.total)
         tries += 1
-        if found.cost.total > 1.05 * best.cost.total:
-            shape, best, tries = changed, found, 0
+        if measurement.cost.total > 1.05 * best.cost.total:
+            shape, best, tries = changed, measurement, 0
     return shape, best
 
 
@@ -166,7 +166,7 @@ def _start(chance: random.Random) -> dict[str, int]:
     """Return a random shape, a few large numbers and any of the small ones; or earlier finds as one."""
     if chance.random() < _FROM_FINDS:
         chosen = chance.sample(list(kept("cost")), chance.randint(1, 3))
-        return {name: number for each in chosen for name, number in json.loads(each).items()}
+        return {name: number for kept_shape in chosen for name, number in json.loads(kept_shape).items()}
     large = [name for name, (_, greatest) in GENES.items() if greatest >= _LARGE]
     small = [name for name in GENES if name not in large]
     shape = {"containers": chance.choice((1, 1, 1, 10, 100, 1000))}
@@ -179,14 +179,14 @@ def _start(chance: random.Random) -> dict[str, int]:
 
 def _fitted(shape: dict[str, int], chance: random.Random) -> tuple[dict[str, int], _Found]:
     """Return a shape, made smaller until its object is not too large, and what it costs."""
-    found = _NOTHING
+    measurement = _NOTHING
     for _ in range(_HALVINGS):
-        found = _tried(shape, chance)
-        if found.cost.total >= BOUND or (found.length and not found.over_limit):
+        measurement = _tried(shape, chance)
+        if measurement.cost.total >= BOUND or (measurement.length and not measurement.over_limit):
             break
         largest = max(shape, key=lambda name: shape[name] * (chance.random() + 0.2))
         shape = shape | {largest: max(GENES[largest][0], shape[largest] * 2 // 3)}
-    return shape, found
+    return shape, measurement
 
 
 def _tried(shape: Shape, chance: random.Random) -> _Found:
@@ -219,11 +219,11 @@ def _change(shape: dict[str, int], chance: random.Random) -> None:
         )
 
 
-def _shrunk(shape: Shape, found: _Found, end: float) -> Shape:
+def _shrunk(shape: Shape, measurement: _Found, end: float) -> Shape:
     """Return a shape without the numbers that do not matter."""
     for name in list(shape):
         smaller = {other: number for other, number in shape.items() if other != name}
-        if monotonic() < end and _tried(smaller, random.Random()).cost.total > 0.9 * found.cost.total:  # noqa: S311
+        if monotonic() < end and _tried(smaller, random.Random()).cost.total > 0.9 * measurement.cost.total:  # noqa: S311
             shape = smaller
     return shape
 

@@ -99,7 +99,7 @@ def policy(number: int) -> Policy:
     """Return the built-in rules; 1: which only warn; 2: and some by labels; 3: and pools, in Chinese."""
     rules = builtin().rules
     if number == 1:
-        warning = (replace(each, action=Action.WARN) for each in rules.compatibility)
+        warning = (replace(rule, action=Action.WARN) for rule in rules.compatibility)
         return compile_policy(
             RuleSet.of([rule for rule in rules if rule not in rules.compatibility] + [*warning])
         )

@@ -212,11 +212,11 @@ class LargeObject(NamedTuple):
 
 def groups() -> list[list[str]]:
     """Return the resources of each group of the built-in rules, and all of them."""
-    found: dict[str, list[str]] = {}
+    names_by_group: dict[str, list[str]] = {}
     for rule in builtin().rules.resources:
-        found.setdefault(rule.group, []).append(rule.key.replace("*", "1g.5gb"))
-    every = [name for names in found.values() for name in names]
-    return [["nvidia.com/gpu"], *found.values(), every]
+        names_by_group.setdefault(rule.group, []).append(rule.key.replace("*", "1g.5gb"))
+    every = [name for names in names_by_group.values() for name in names]
+    return [["nvidia.com/gpu"], *names_by_group.values(), every]
 
 
 def large_object(shape: Shape, salt: str) -> LargeObject:
@@ -327,14 +327,14 @@ class _Builder:
 
     def _affinity(self) -> Json:
         terms = self._list(self.terms, 20, self._term)
-        found: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+        node_affinity: Json = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
         if not terms:
-            found = {}
+            node_affinity = {}
         if self.preferred:
-            found["preferredDuringSchedulingIgnoredDuringExecution"] = self._list(
+            node_affinity["preferredDuringSchedulingIgnoredDuringExecution"] = self._list(
                 self.preferred, 60, lambda n: {"weight": 1, "preference": self._term(n)}
             )
-        return found
+        return node_affinity
 
     def _term(self, _: int) -> Json:
         expressions = self._list(self.expressions, 40, self._expression)
@@ -413,12 +413,12 @@ class _Builder:
         names += self._list(more, 30, lambda n: _GLOBS[self.glob](f"{n}{at}{self._salt}"))
         self._take(sum(len(name) + 8 for name in names))
         limits = dict.fromkeys(names, _VALUES[self.value])
-        found: Json = {"limits": limits} if self.requests < 2 else {"requests": limits}
+        resources: Json = {"limits": limits} if self.requests < 2 else {"requests": limits}
         if self.requests == 1:
-            found["requests"] = dict.fromkeys(names, _VALUES[(self.value + 1) % len(_VALUES)])
+            resources["requests"] = dict.fromkeys(names, _VALUES[(self.value + 1) % len(_VALUES)])
         if self.uses:
-            found["claims"] = self._list(self.uses, 20, lambda n: {"name": f"claim-{n}"})
-        return found
+            resources["claims"] = self._list(self.uses, 20, lambda n: {"name": f"claim-{n}"})
+        return resources
 
     def _requirements(self, own: str) -> list[Any]:
         factors = _FACTORS[self.factor].split("|")
@@ -454,13 +454,13 @@ class _Builder:
                 "value": value + (self._text(self.env_length) if self.env_length else ""),
             }
 
-        found = self._list(self.env, 30, entry)
-        found += self._list(
+        env_variables = self._list(self.env, 30, entry)
+        env_variables += self._list(
             self.unknown, 60, lambda n: {"name": f"U{n}", "valueFrom": {"fieldRef": {"fieldPath": "x"}}}
         )
-        found += [
+        env_variables += [
             {"name": known[n % len(known)], "value": f"$(V{n}) --dtype=bfloat16"} for n in range(self.flags)
         ]
         if self.cuda:
-            found.append({"name": "CUDA_VERSION", "value": ("", "12.4", f"13.{own}")[self.cuda]})
-        return found
+            env_variables.append({"name": "CUDA_VERSION", "value": ("", "12.4", f"13.{own}")[self.cuda]})
+        return env_variables
