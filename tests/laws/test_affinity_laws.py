@@ -38,7 +38,7 @@ def is_inside(node: reference.Node, cluster: list[reference.Node], interval: Ver
         return False
     major, minor = version
     possible = (0, 10**9) if minor is None else (minor,)
-    return all((major, each) in interval for each in possible)
+    return all((major, possible_minor) in interval for possible_minor in possible)
 
 
 # A bound pod gets no affinity, and its selectors do not count.
@@ -102,11 +102,11 @@ def test_the_users_terms_stay_first_and_in_order(user_terms: list[dict[str, Any]
     numbered = [{**user_term, "number": number} for number, user_term in enumerate(user_terms)]
     joined = conjoin(numbered, [*added, _EXTRA])
 
-    assert list(dict.fromkeys(each["number"] for each in joined)) == list(range(len(user_terms)))
-    for each in joined:
+    assert list(dict.fromkeys(term["number"] for term in joined)) == list(range(len(user_terms)))
+    for joined_term in joined:
         for section in ("matchExpressions", "matchFields"):
-            own = numbered[each["number"]].get(section, [])
-            assert each.get(section, [])[: len(own)] == own
+            own = numbered[joined_term["number"]].get(section, [])
+            assert joined_term.get(section, [])[: len(own)] == own
 
 
 @given(reference.clusters, intervals, families)
@@ -118,7 +118,7 @@ def test_no_node_satisfies_two_terms_of_a_version(
     preferred = prefer({}, requirement, 10)
 
     for node in cluster:
-        assert sum(reference.term_matches(node, each["preference"]) for each in preferred) <= 1
+        assert sum(reference.term_matches(node, preference["preference"]) for preference in preferred) <= 1
 
 
 KINDS = st.fixed_dictionaries({}, optional={key: st.sampled_from(["1", "2", "x"]) for key in "abcd"})

@@ -92,9 +92,9 @@ def certainties(decision: Decision) -> set[Certainty]:
     return violations | {notice.certainty for notice in decision.notices}
 
 
-def said_by_rules(found: list[Cause]) -> set[Certainty]:
+def said_by_rules(explained: list[Cause]) -> set[Certainty]:
     """Return how sure `why` is of each violation that is a cause."""
-    return {each.certainty for each in found if each.name.startswith("compatibility")}
+    return {cause.certainty for cause in explained if cause.name.startswith("compatibility")}
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -119,7 +119,7 @@ def test_no_command_is_certain_of_what_another_does_not_know(
     facts = Certainty.CERTAIN in certainties(decision)
 
     assert facts is any(violation.basis.value == "fact" for violation in decision.violations)
-    assert facts is (Certainty.CERTAIN in {each.certainty for each in audited(session, pod)})
+    assert facts is (Certainty.CERTAIN in {violation.certainty for violation in audited(session, pod)})
     assert facts is (Certainty.CERTAIN in said_by_rules(explained))
     assert not (facts and not decision.allowed and whatif.certainty is not Certainty.CERTAIN)
     if node is None or session.inventory.named(node):  # that a node is gone is a fact of its own
@@ -139,7 +139,7 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     page = Page({GIVEN: Rules("rules", rule_set)}, policy.workloads, Nodes("nodes", nodes))
     answer = shown_by_ui(page, Question(dump_yaml(pod), rules=GIVEN, nodes=GIVEN, namespace="default"))
     (shown,) = answer["objects"]
-    found = [
+    shown_certainties = [
         violation["certainty"]
         for container in shown["explanation"]
         for rule in container["rules"]
@@ -147,7 +147,7 @@ def test_the_page_is_as_certain_as_the_admission_whose_decision_it_shows(
     ]
 
     assert decision.allowed is shown["allowed"]
-    assert {violation.certainty for violation in decision.violations} == {*found}
+    assert {violation.certainty for violation in decision.violations} == {*shown_certainties}
 
 
 # Drivers after an upgrade, with their CUDA versions: the last one ignores Volta and older GPUs.

@@ -239,11 +239,11 @@ def _text(decide_it: Callable[[], Decision]) -> str:
 def _with_empty_caches(texts: Iterable[str], values: dict[str, Any]) -> str:
     """Return the decision of a new policy on new nodes, after all caches of values are cleared."""
     for name, module in [*sys.modules.items()]:
-        for found in vars(module).values() if name.startswith("rules.") else ():
-            if isinstance(cache := getattr(found, "__self__", None), bounded_cache._Cache):
+        for member in vars(module).values() if name.startswith("rules.") else ():
+            if isinstance(cache := getattr(member, "__self__", None), bounded_cache._Cache):
                 cache.clear()
-            elif hasattr(found, "cache_clear") and found.cache_parameters()["maxsize"]:  # not a table
-                found.cache_clear()
+            elif hasattr(member, "cache_clear") and member.cache_parameters()["maxsize"]:  # not a table
+                member.cache_clear()
     rules, cluster = policy(*texts), _cluster(values["nodes"])
     return _text(lambda: decide(Snapshot(rules, cluster), *_request(values)))
 
@@ -265,12 +265,12 @@ def test_a_decision_does_not_depend_on_what_was_decided_before(
     warm = policy(*texts)
     clusters = {numbers: _cluster(numbers) for numbers in FIELDS["nodes"]}
     pods = [first | {field: value} for value in FIELDS[field]]
-    found = [
+    warm_answers = [
         _text(lambda values=values: decide(Snapshot(warm, clusters[values["nodes"]]), *_request(values)))  # type: ignore[misc]
         for values in [*pods, *pods]
     ]
 
-    assert [_with_empty_caches(texts, values) for values in pods] * 2 == found
+    assert [_with_empty_caches(texts, values) for values in pods] * 2 == warm_answers
 
 
 @pytest.mark.timeout(60 + EXAMPLES)
@@ -287,16 +287,16 @@ def test_a_decision_does_not_depend_on_its_recorder_nor_on_its_turn(seed: int) -
             for number in (chance.randint(0, 6) for _ in range(CHUNK))
         ]
         turns = [(at, explained) for at in range(CHUNK) for explained in (False, True) for _ in range(2)]
-        found: dict[int, set[str]] = {at: set() for at in range(CHUNK)}
+        decisions_by_request: dict[int, set[str]] = {at: set() for at in range(CHUNK)}
         for at, explained in chance.sample(turns, len(turns)):
             cluster, timed = clusters[requests[at]["nodes"]], _request(requests[at])
-            found[at].add(
+            decisions_by_request[at].add(
                 _text(lambda: explain(Snapshot(compiled, cluster), *timed).decision)  # noqa: B023
                 if explained
                 else _text(lambda: decide(Snapshot(compiled, cluster), *timed))  # noqa: B023
             )
 
-        assert [] == [requests[at] for at, decisions in found.items() if len(decisions) != 1]
+        assert [] == [requests[at] for at, decisions in decisions_by_request.items() if len(decisions) != 1]
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcde"), st.sampled_from([None, *KINDS])), min_size=2))
@@ -309,7 +309,7 @@ def test_a_decision_does_not_depend_on_when_nodes_were_evaluated(
     for name, kind in changes:
         joining = node(name, gfd(*kind, zone="b")) if kind else None
         evaluated, unused = (
-            each.with_node(joining) if joining else each.without_node(name) for each in (evaluated, unused)
+            nodes.with_node(joining) if joining else nodes.without_node(name) for nodes in (evaluated, unused)
         )
         decide(Snapshot(rules, evaluated), created)
 

@@ -100,8 +100,8 @@ def annotated(spec: dict[str, Any], required: list[Requirement]) -> dict[str, An
     """Return a pod of this spec, with a container and annotations for each of the requirements."""
     annotations = {
         f"{annotation}.c{at}": f"{version[0]}.{version[1]}"
-        for at, each in enumerate(required)
-        for annotation, version in zip((CUDA, COMPUTE), each, strict=True)
+        for at, versions in enumerate(required)
+        for annotation, version in zip((CUDA, COMPUTE), versions, strict=True)
         if version
     }
     containers = [container(ONE, ONE, name=f"c{at}", image="team/app:v1") for at in range(len(required))]
@@ -318,10 +318,10 @@ def assert_best_nodes(
     rules: Policy, cluster: list[reference.Node], document: Any, *, exact_if_unknown: bool
 ) -> None:
     """Assert that affinity admits exactly the best nodes; if all are unknown, at least those."""
-    found = {node["metadata"]["name"]: level_on(rules, node, document) for node in cluster}
+    levels = {node["metadata"]["name"]: level_on(rules, node, document) for node in cluster}
     decision, result = settled(rules, cluster, document)
-    best = min(found.values())
-    expected = [name for name, level in found.items() if level == best]
+    best = min(levels.values())
+    expected = [name for name, level in levels.items() if level == best]
     reachable = names([node for node in cluster if reference.may_go(node, result["spec"])])
 
     assert decision.allowed is (best < 2)
@@ -436,7 +436,10 @@ def of_machine(driver: str, product: str, architecture: str, missing: set[str]) 
     facts["product"] = {"nvidia.com/gpu.product": product}
     cuda = dict(zip(FACTS["cuda"], (major, minor), strict=True))
     labels = {
-        key: value for fact, each in facts.items() if fact not in missing for key, value in each.items()
+        key: value
+        for fact, labels_of_fact in facts.items()
+        if fact not in missing
+        for key, value in labels_of_fact.items()
     }
     reported = labels | cuda if "cuda" not in missing else {}
     return reported | {"kubernetes.io/arch": architecture}

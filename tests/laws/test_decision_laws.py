@@ -94,7 +94,7 @@ def injection_rules(draw: st.DrawFn) -> str:
     ) | st.fixed_dictionaries({"fromResource": st.fixed_dictionaries({"name": st.sampled_from(RESOURCES)})})
     parts: dict[str, st.SearchStrategy[Any]] = {
         "env": st.dictionaries(label, source, min_size=1, max_size=2).map(
-            lambda found: [{"name": name} | entry for name, entry in found.items()]
+            lambda entries: [{"name": name} | entry for name, entry in entries.items()]
         ),
         "volumes": st.just([{"name": "v", "emptyDir": {}}]),
         "volumeMounts": st.just([{"name": "v", "mountPath": "/v"}]),
@@ -109,10 +109,10 @@ def injection_rules(draw: st.DrawFn) -> str:
         "labels": st.dictionaries(label, value, min_size=1, max_size=2),
         "annotations": st.dictionaries(label, value, min_size=1, max_size=2),
         "nodeAffinity": value.map(
-            lambda found: {
+            lambda first_value: {
                 "requiredDuringSchedulingIgnoredDuringExecution": {
                     "nodeSelectorTerms": [
-                        {"matchExpressions": [{"key": "k", "operator": "In", "values": [found, "3"]}]}
+                        {"matchExpressions": [{"key": "k", "operator": "In", "values": [first_value, "3"]}]}
                     ]
                 }
             }
@@ -272,7 +272,8 @@ def _container_changes(before: dict[str, Any], after: dict[str, Any]) -> Iterato
     mounts = after.get("volumeMounts", [])[len(before.get("volumeMounts", [])) :]
     yield from (f"{after['name']}: volumeMount {mount['mountPath']}" for mount in mounts)
     old, new = (
-        each.get("securityContext", {}).get("capabilities", {}).get("add", []) for each in (before, after)
+        pod_container.get("securityContext", {}).get("capabilities", {}).get("add", [])
+        for pod_container in (before, after)
     )
     yield from (f"{after['name']}: capability {name}" for name in new[len(old) :])
     for field in ("resources", "env", "volumeMounts", "securityContext"):
@@ -476,9 +477,9 @@ SUFFIX = st.sampled_from(["", *"numkMGTPE", *(f"{power}i" for power in "KMGTPE")
 
 def _slowly(number: str, suffix: str) -> Fraction:
     """Return the number of a quantity as Kubernetes documents it."""
-    found = quantity(number + suffix)
-    assert found is not None
-    return found
+    amount = quantity(number + suffix)
+    assert amount is not None
+    return amount
 
 
 @settings(max_examples=3 * EXAMPLES)
@@ -508,11 +509,11 @@ def test_quantities_are_in_the_order_of_their_numbers(texts: list[tuple[str, str
 def test_any_value_is_a_quantity_or_none(value: Any) -> None:
     """Nothing else is raised."""
     try:
-        found: object = parse_quantity(value)
+        outcome: object = parse_quantity(value)
     except QuantityError as error:
-        found = error
+        outcome = error
 
-    assert isinstance(found, int | Decimal | QuantityError)
+    assert isinstance(outcome, int | Decimal | QuantityError)
 
 
 SOUND = resource_rule()
@@ -645,10 +646,10 @@ def test_a_cap_reports_what_enforcement_does_and_never_denies(
         document = patched(document, enforced)
     validated = decision(compile_policy(rules, enforcement=Action.DRYRUN), document, mutating=False)
 
-    for found in (warned, dry, validated):
-        assert found.allowed
-        assert _uncapped(enforced) == _uncapped(found)
-        assert (found.withheld is Effect.DENY) is not enforced.allowed
+    for capped in (warned, dry, validated):
+        assert capped.allowed
+        assert _uncapped(enforced) == _uncapped(capped)
+        assert (capped.withheld is Effect.DENY) is not enforced.allowed
     assert warned.patch[: len(enforced.patch)] == enforced.patch
     assert set(warning_texts(enforced)) <= set(warning_texts(warned))
     assert ((), (), (), ()) == (dry.patch, warning_texts(dry), validated.patch, warning_texts(validated))

@@ -69,9 +69,9 @@ class Counted:
 
     def _items(self, name: str, function: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
         def call(*arguments: Any) -> Iterator[Any]:
-            for each in function(*arguments):
+            for element in function(*arguments):
                 self.numbers[name] += 1
-                yield each
+                yield element
 
         return call
 
@@ -82,17 +82,17 @@ def test_a_decision_makes_no_more_evaluations_for_many_nodes_than_for_few(
 ) -> None:
     """Nor does the inventory; each node has a label of its own."""
     counted = Counted(monkeypatch)
-    numbers, found = [], []
+    numbers, decisions = [], []
     for size in (99, 396):
         selectors._compiled.cache_clear()
         devices._facts.cache_clear()
         counted.numbers.clear()
         inventory = inventory_of(cluster(size))
         numbers.append(counted.numbers.copy())
-        found.append(judged(shipped(), inventory, PODS[case]))
+        decisions.append(judged(shipped(), inventory, PODS[case]))
         numbers.append(counted.numbers.copy())
 
-    assert (found[0].allowed, found[0].patch) == (found[1].allowed, found[1].patch)
+    assert (decisions[0].allowed, decisions[0].patch) == (decisions[1].allowed, decisions[1].patch)
     assert numbers[2] <= numbers[0]
     assert numbers[3] <= numbers[1]
     assert numbers[1].total() > 0

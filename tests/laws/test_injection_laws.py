@@ -55,8 +55,8 @@ def _of_terms(document: Any) -> list[Any]:
     (required,) = document["spec"]["affinity"]["nodeAffinity"][
         "requiredDuringSchedulingIgnoredDuringExecution"
     ]["nodeSelectorTerms"]
-    found: list[Any] = required["matchExpressions"]
-    return found
+    expressions: list[Any] = required["matchExpressions"]
+    return expressions
 
 
 # By the names of the fields of Injection. With one of EXCLUSIVE there is one value in that place, the user's
@@ -164,9 +164,9 @@ def test_a_value_of_the_user_survives_a_rule_without_override(name: str) -> None
     """As the first one in its place, or as the only one."""
     document = _pod([name])
     own = ALL[name].read(document)
-    found = ALL[name].read(admitted(policy(_rule([name])), document))
+    patched_value = ALL[name].read(admitted(policy(_rule([name])), document))
 
-    assert own == (found if name in EXCLUSIVE else found[: len(own)])
+    assert own == (patched_value if name in EXCLUSIVE else patched_value[: len(own)])
 
 
 @given(st.data())
@@ -175,7 +175,7 @@ def test_values_of_the_user_survive_any_rules_without_override(data: st.DataObje
     names = st.lists(st.sampled_from([*ALL]), unique=True)
     injected = data.draw(st.lists(names.filter(bool), min_size=1, max_size=3))
     own = data.draw(names)
-    rules = policy(*(_rule(each, name=f"rule-{at}") for at, each in enumerate(injected)))
+    rules = policy(*(_rule(names_of_rule, name=f"rule-{at}") for at, names_of_rule in enumerate(injected)))
     document = _pod(own)
     stored = admitted(rules, document)
     for name in own:

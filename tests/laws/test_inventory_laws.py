@@ -61,8 +61,8 @@ RULES: Final[tuple[dict[str, Any], ...]] = (
 def policy_of(rule: int) -> tuple[Policy, Any]:
     """Return the policy of one of RULES, and the rule."""
     text = compatibility_rule(**RULES[rule], checks={"sharedMemory": "off"})
-    (found,) = loaded(text).rules.compatibility
-    return policy(text), found
+    (compiled_rule,) = loaded(text).rules.compatibility
+    return policy(text), compiled_rule
 
 
 # Labels of nodes
@@ -142,8 +142,8 @@ def named(nodes: list[Node]) -> list[Node]:
 def node_lists(labels: st.SearchStrategy[dict[str, str]]) -> st.SearchStrategy[list[Node]]:
     """Return lists of nodes with such labels: in any state, all ready, or none of them."""
     some = [
-        st.lists(st.builds(node, labels, found, node_taints), max_size=4)
-        for found in (states, here, st.sampled_from(AWAY))
+        st.lists(st.builds(node, labels, state, node_taints), max_size=4)
+        for state in (states, here, st.sampled_from(AWAY))
     ]
     return st.one_of(some[0], *some).map(named)
 
@@ -229,7 +229,7 @@ expressions = st.one_of(
     st.fixed_dictionaries({"key": keys, "operator": st.sampled_from(["Exists", "DoesNotExist"])}),
 )
 terms = st.lists(
-    st.lists(expressions, min_size=1, max_size=2).map(lambda found: {"matchExpressions": found}),
+    st.lists(expressions, min_size=1, max_size=2).map(lambda members: {"matchExpressions": members}),
     min_size=1,
     max_size=2,
 )
@@ -257,9 +257,9 @@ selecting = st.fixed_dictionaries(
         "tolerations": tolerations,
         "nodeSelector": selectors,
         "affinity": terms.map(
-            lambda found: {
+            lambda selector_terms: {
                 "nodeAffinity": {
-                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": found}
+                    "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": selector_terms}
                 }
             }
         ),
@@ -279,13 +279,13 @@ wishes = st.fixed_dictionaries(
 def pod_of(spec: dict[str, Any], wished: list[dict[str, str]]) -> Any:
     """Return a pod with a container for each wish: its image, and what annotations say of it."""
     containers = [
-        container({GPU: each["gpus"]}, {GPU: each["gpus"]}, name=f"c{at}", image=each["image"])
-        for at, each in enumerate(wished)
+        container({GPU: wish["gpus"]}, {GPU: wish["gpus"]}, name=f"c{at}", image=wish["image"])
+        for at, wish in enumerate(wished)
     ]
     annotations = {
         f"{key}.c{at}": value
-        for at, each in enumerate(wished)
-        for key, value in each.items()
+        for at, wish in enumerate(wished)
+        for key, value in wish.items()
         if key not in ("image", "gpus")
     }
     return pod(*containers, metadata={"name": "train", "annotations": annotations}, **spec)
@@ -298,11 +298,11 @@ rules = st.integers(0, len(RULES) - 1)
 
 def needs_of(rule: int, document: Any) -> Needs:
     """Return the needs of the containers of a pod under a rule."""
-    judge, found = policy_of(rule)
+    judge, compiled_rule = policy_of(rule)
     read = Pod(document, document)
     annotations = document["metadata"]["annotations"]
     return [
-        (found.sharing, judge.requirements_of(container_facts(container_document, annotations)))
+        (compiled_rule.sharing, judge.requirements_of(container_facts(container_document, annotations)))
         for container_document in read.containers
     ]
 
@@ -314,8 +314,8 @@ def decided(rule: int, cluster: Cluster, document: Any, **fields: Any) -> Decisi
 
 def required_terms(document: Any) -> list[Any] | None:
     """Return the required terms of node affinity of a pod; None if it has none."""
-    found: list[Any] | None = reference.selector_terms(document["spec"])
-    return found
+    required: list[Any] | None = reference.selector_terms(document["spec"])
+    return required
 
 
 def reachable(nodes: list[Node], document: Any) -> frozenset[str]:
@@ -335,13 +335,17 @@ def labelled(node: Node, labels: dict[str, str]) -> Node:
 def added(before: Any, after: Any) -> list[list[Any]]:
     """Return what each required term of a patched pod has in addition to those of the pod as written."""
     own = [term["matchExpressions"] for term in required_terms(before) or [{"matchExpressions": []}]]
-    found = []
+    added_terms = []
     for term in required_terms(after) or []:
         assert "matchFields" not in term
         expressions = term["matchExpressions"]
-        (at,) = [len(each) for each in own if expressions[: len(each)] == each][:1] or [0]
-        found.append(expressions[at:])
-    return found
+        (at,) = [
+            len(own_expressions)
+            for own_expressions in own
+            if expressions[: len(own_expressions)] == own_expressions
+        ][:1] or [0]
+        added_terms.append(expressions[at:])
+    return added_terms
 
 
 @settings(max_examples=7 * EXAMPLES)
@@ -363,7 +367,7 @@ def test_the_verdict_is_that_of_the_table(cluster: Cluster, document: Any, rule:
 def test_no_pod_is_denied_while_an_entry_may_run_it(cluster: Cluster, document: Any, rule: int) -> None:
     """Or while nodes may come of which nothing is known, unless the pod is bound to its node."""
     entries = reference.entries(cluster, document["spec"], needs_of(rule, document))
-    levels = [each for group in (entries.ready, entries.away, entries.pools) for _, each in group]
+    levels = [node_level for group in (entries.ready, entries.away, entries.pools) for _, node_level in group]
 
     if reference.excess(cluster, document["spec"]):
         return
@@ -392,16 +396,16 @@ def test_affinity_admits_exactly_the_ready_nodes_that_fit_and_those_of_the_named
     if expected.elsewhere:
         selected = spec.get("nodeSelector", {})
         if not (required_terms(document) or any(key.startswith("nvidia.com/") for key in selected)):
-            later = [labelled(each, selected) for each in expected.among]
+            later = [labelled(node_object, selected) for node_object in expected.among]
             assert expected.admitted == reachable(later, result)
         return
     last = {
-        reference.name_of(each)
-        for each in expected.among
+        reference.name_of(node_object)
+        for node_object in expected.among
         if (
-            reference.is_of_pools(expected.bringing, each)
+            reference.is_of_pools(expected.bringing, node_object)
             if expected.bringing
-            else reference.is_of_last_terms(cluster, spec, needs, each)
+            else reference.is_of_last_terms(cluster, spec, needs, node_object)
         )
     }
     assert expected.admitted | last == reachable([*expected.among], result)
@@ -413,7 +417,7 @@ def test_affinity_has_only_what_autoscalers_understand(cluster: Cluster, documen
     """No NotIn, no field, no name of a node, no label that Karpenter restricts, no term of absent labels."""
     result = patched(document, decided(rule, cluster, document))
     preferred = result["spec"].get("affinity", {}).get("nodeAffinity", {}).get(PREFERRED, [])
-    soft = [each["preference"]["matchExpressions"] for each in preferred]
+    soft = [preference["preference"]["matchExpressions"] for preference in preferred]
     assert not any(expression["operator"] == "NotIn" for term in soft for expression in term)
     for term in added(document, result):
         assert [] == [expression for expression in term if expression["operator"] == "NotIn"]

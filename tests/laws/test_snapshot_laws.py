@@ -40,20 +40,20 @@ NAME: Final = re.compile(r"\bhost-(\d)")
 
 def identified(nodes: list[Node]) -> list[Node]:
     """Return nodes as a cluster has them: with a hostname, and facts that no decision reads."""
-    found = []
-    for at, each in enumerate(nodes):
+    named_nodes = []
+    for at, node_object in enumerate(nodes):
         name = f"host-{at}"
-        labels = each["metadata"]["labels"] | {HOSTNAME: name, MACHINE: f"m-{UUID}"}
+        labels = node_object["metadata"]["labels"] | {HOSTNAME: name, MACHINE: f"m-{UUID}"}
         metadata = {"name": name, "uid": UUID, "labels": labels, "annotations": {"owner": name}}
-        status = each["status"] | {"addresses": [{"type": "Hostname", "address": name}]}
-        spec = each["spec"] | {"providerID": f"aws:///eu/{name}"}
-        found.append(each | {"metadata": metadata, "spec": spec, "status": status})
-    return found
+        status = node_object["status"] | {"addresses": [{"type": "Hostname", "address": name}]}
+        spec = node_object["spec"] | {"providerID": f"aws:///eu/{name}"}
+        named_nodes.append(node_object | {"metadata": metadata, "spec": spec, "status": status})
+    return named_nodes
 
 
 def naming(document: Any, names: dict[str, str]) -> Any:
     """Return a document in which nodes have other names."""
-    return json.loads(NAME.sub(lambda found: names.get(found[0], found[0]), json.dumps(document)))
+    return json.loads(NAME.sub(lambda match: names.get(match[0], match[0]), json.dumps(document)))
 
 
 by_hostname = st.sampled_from([{}, {}, {HOSTNAME: "host-0"}, {HOSTNAME: "host-1"}])
@@ -79,7 +79,7 @@ def test_a_snapshot_decides_as_the_original(nodes: list[Node], document: Any, ru
     original = decide(Snapshot(policy, inventory_of(nodes)), request(document))
     decided = decide(Snapshot(policy, inventory_of(copied.items)), request(naming(document, names)))
 
-    assert NAME.sub(lambda found: names.get(found[0], found[0]), repr(original)) == repr(decided)
+    assert NAME.sub(lambda match: names.get(match[0], match[0]), repr(original)) == repr(decided)
 
 
 @settings(max_examples=7 * EXAMPLES)
