@@ -10,24 +10,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypedDict
 
+from rules.text.i18n import Message, MessageError, Text
 from rules.text.paths import Path, field_path
 
-_TYPES: Final = {
-    dict: "an object",
-    list: "a list",
-    str: "a string",
-    int: "a number",
-    float: "a number",
-    bool: "a boolean",
-    type(None): "null",
+_TYPES: Final[dict[type, Message]] = {
+    dict: Message("an object"),
+    list: Message("a list"),
+    str: Message("a string"),
+    int: Message("a number"),
+    float: Message("a number"),
+    bool: Message("a boolean"),
+    type(None): Text("null"),
 }
 
 
-class ObjectError(ValueError):
+class ObjectError(MessageError):
     """The object does not match its kind's schema. The fault of the client; an API server never sends it."""
 
-    def __init__(self, path: Path, expected: str, value: object) -> None:
-        super().__init__(f"{field_path(path) or 'object'}: expected {expected}, got {_TYPES[type(value)]}")
+    def __init__(self, path: Path, expected: type, value: object) -> None:
+        text = Message("{path}: expected {expected}, got {actual}")
+        place = field_path(path) or "object"
+        super().__init__(text.having(path=place, expected=_TYPES[expected], actual=_TYPES[type(value)]))
 
 
 class Operation(TypedDict):
@@ -84,7 +87,7 @@ class Recorder:
         if items is None:
             return []
         if not isinstance(items, list):
-            raise ObjectError(path, "a list", items)
+            raise ObjectError(path, list, items)
         return items
 
     def set(self, path: Path, value: Any) -> None:
@@ -105,7 +108,7 @@ class Recorder:
         path, place, step = path[: depth + 1], path[:depth], path[depth]
         expected = list if isinstance(step, int) else dict
         if not isinstance(parent, expected):
-            raise ObjectError(place, _TYPES[expected], parent)
+            raise ObjectError(place, expected, parent)
         if not self._is_made(place):
             self._forget_below(path)
             if path in self._made:
@@ -123,7 +126,7 @@ class Recorder:
             self._set(path, [item])
             return
         if not isinstance(items, list):
-            raise ObjectError(path, "a list", items)
+            raise ObjectError(path, list, items)
         self.edits.append(((*path, len(items)), item))
         if not self._is_made(path):
             operation: Operation = {"op": "add", "path": pointer((*path, "-")), "value": item}

@@ -460,7 +460,7 @@ class Pod:
 
 def _object(value: Any, path: Path) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise ObjectError(path, "an object", value)
+        raise ObjectError(path, dict, value)
     return value
 
 
@@ -475,7 +475,7 @@ def _member(parent: Mapping[str, Any], path: Path, name: str, kind: type) -> Any
     if isinstance(value, kind):
         return value
     if value is not None:
-        raise ObjectError((*path, name), "an object" if kind is dict else "a list", value)
+        raise ObjectError((*path, name), kind, value)
     return _NOTHING if kind is dict else []
 
 

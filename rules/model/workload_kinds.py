@@ -161,7 +161,7 @@ def _find(node: Any, steps: Steps, path: Path = ()) -> Iterator[tuple[Path, Any]
                 yield from _find(item, rest, (*path, index))
         return
     if not isinstance(node, dict):
-        raise ObjectError(path, "an object", node)
+        raise ObjectError(path, dict, node)
     for name in node if step == EVERY else (step,):
         if node.get(name) is not None:
             yield from _find(node[name], rest, (*path, name))

@@ -13,6 +13,7 @@ from rules.nodes.gpu_operator import GROUP as GPU_OPERATOR
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_row import NODE, InventoryError, mapping, objects_of
 from rules.nodes.pools import AUTOSCALER_STATUS, POOL_KINDS, declared_pools
+from rules.text.i18n import Joined, Message
 
 # The kinds of objects, with their API groups.
 _KINDS: Final = {
@@ -21,6 +22,8 @@ _KINDS: Final = {
     **dict.fromkeys(DRA_KINDS, GROUP),
     CLUSTER_POLICY: GPU_OPERATOR,
 }
+_OTHER_GROUP: Final = Message("{path}.apiVersion: expected {kind} of {group}, got {actual!r:.60}")
+_OTHER_KIND: Final = Message("{path}.kind: expected one of {kinds}, got {actual!r:.60}")
 
 
 def inventory_of(document: object, facts: Facts = BUILT_IN) -> Inventory:
@@ -59,6 +62,6 @@ def kind_of(item: Mapping[str, Any], path: str) -> str:
         if kind in _KINDS:
             group, version = _KINDS[kind], str(item.get("apiVersion", ""))
             if group and version and not version.startswith(f"{group}/"):  # other groups also have a NodePool
-                raise InventoryError(f"{path}.apiVersion: expected {kind} of {group}, got {version!r:.60}")
+                raise InventoryError(_OTHER_GROUP.having(path=path, kind=kind, group=group, actual=version))
             return kind
-    raise InventoryError(f"{path}.kind: expected one of {', '.join(_KINDS)}, got {kind!r:.60}")
+    raise InventoryError(_OTHER_KIND.having(path=path, kinds=Joined(", ", _KINDS), actual=kind))

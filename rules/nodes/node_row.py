@@ -11,11 +11,15 @@ from rules.nodes.label_families import gpu_labels, gpu_resource_domains, report_
 from rules.nodes.label_index import Fact
 from rules.nodes.node_capabilities import NodeReader, Problem
 from rules.nodes.runtime_modes import HostRuntime, host_runtime
+from rules.text.i18n import Message, MessageError
 
 NODE: Final = "Node"
+_NO_NODES: Final = Message("{path}: expected a Node, a NodeList or a list of them, got {actual!r:.60}")
+_NO_OBJECT: Final = Message("{path}: expected an object, got {actual!r:.60}")
+_NO_NAME: Final = Message("{path}.metadata.name: expected the node's name, got {actual!r:.60}")
 
 
-class InventoryError(ValueError):
+class InventoryError(MessageError):
     """The document does not contain nodes. The fault of the caller, never of an API server."""
 
 
@@ -31,7 +35,7 @@ def objects_of(document: object, path: str) -> Iterator[tuple[Mapping[str, Any],
         for at, item in enumerate(document):
             yield from objects_of(item, f"{path}[{at}]")
     else:
-        raise InventoryError(f"{path}: expected a Node, a NodeList or a list of them, got {document!r:.60}")
+        raise InventoryError(_NO_NODES.having(path=path, actual=document))
 
 
 def mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any]:
@@ -40,7 +44,7 @@ def mapping(parent: Mapping[str, Any], name: str, path: str) -> Mapping[Any, Any
     if value is None:
         return {}
     if not isinstance(value, Mapping):
-        raise InventoryError(f"{path}.{name}: expected an object, got {value!r:.60}")
+        raise InventoryError(_NO_OBJECT.having(path=f"{path}.{name}", actual=value))
     return value
 
 
@@ -96,7 +100,7 @@ def read_node(node: Mapping[str, Any], path: str) -> IndexedNode:
     metadata = mapping(node, "metadata", path)
     name = metadata.get("name")
     if not isinstance(name, str) or not name:
-        raise InventoryError(f"{path}.metadata.name: expected the node's name, got {name!r:.60}")
+        raise InventoryError(_NO_NAME.having(path=path, actual=name))
     former = mapping(node, FORMER_LABELS, path)
     reader = NodeReader(name, {**mapping(metadata, "labels", f"{path}.metadata"), **former})
     status, spec = mapping(node, "status", path), mapping(node, "spec", path)

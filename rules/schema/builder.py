@@ -51,7 +51,7 @@ class RuleBuilder:
     def add_error(
         self,
         path: Path,
-        message: Message | str,
+        message: Message,
         document: Document | None = None,
         *,
         key: bool = False,
@@ -71,10 +71,10 @@ class RuleBuilder:
         try:
             document = self.document.embedded(path)
         except SourceError as error:
-            self.errors.append(RuleError(error.location, path, error.message, self.name, Code.NOT_YAML))
+            self.errors.append(RuleError(error.location, path, error.problem, self.name, Code.NOT_YAML))
             return None
         self.errors += [
-            RuleError(error.location, path, error.message, self.name, Code.DUPLICATE_KEY)
+            RuleError(error.location, path, error.problem, self.name, Code.DUPLICATE_KEY)
             for error in document.duplicates
         ]
         return document

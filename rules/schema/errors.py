@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from enum import StrEnum
 from typing import Final
 
-from rules.text.i18n import Joined, Language, Message, Text
+from rules.text.i18n import Joined, Language, Message, Text, located
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Location
 
@@ -69,7 +69,7 @@ class RuleError(ValueError):
 
     location: in the text.
     path: in the document; the attribute is in Kubernetes notation.
-    message: a str has no translation; the attribute is in English.
+    message: the attribute is in English.
     rule: the ConfigMap's name, if any.
     """
 
@@ -77,11 +77,11 @@ class RuleError(ValueError):
         self,
         location: Location,
         path: Path,
-        message: Message | str,
+        message: Message,
         rule: str = "",
         code: Code = Code.WRONG_VALUE,
     ) -> None:
-        self.text = as_text(message)
+        self.text = message
         self.location = location
         self.path = field_path(path)
         self._steps = path
@@ -98,9 +98,15 @@ class RuleError(ValueError):
         """The message in English."""
         return self.text.in_language(Language.EN)
 
+    @property
+    def located(self) -> Message:
+        """Location, path and message."""
+        place = ": ".join(filter(None, (str(self.location), self.path)))
+        return located(place, self.text) if place else self.text
+
     def line(self, language: Language) -> str:
-        """Return location, path and message."""
-        return ": ".join(filter(None, (str(self.location), self.path, self.text.in_language(language))))
+        """Return `located` in a language."""
+        return self.located.in_language(language)
 
 
 def did_you_mean(word: str) -> Message:

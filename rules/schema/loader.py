@@ -111,7 +111,7 @@ def load_placed(sources: Iterable[Source], namespace: str = DEFAULT_NAMESPACE) -
         order.setdefault(name, len(order))
         for document in read(content, name):
             if isinstance(document, SourceError):
-                loader.errors.append(RuleError(document.location, (), document.message, code=Code.NOT_YAML))
+                loader.errors.append(RuleError(document.location, (), document.problem, code=Code.NOT_YAML))
             else:
                 loader.load(document)
     loaded = Loaded(
@@ -409,7 +409,7 @@ class _Loader:
 
 def _duplicates(errors: Iterable[SourceError], rule: str) -> list[RuleError]:
     """Return errors of duplicate keys as those of a rule, which may have no name."""
-    return [RuleError(error.location, (), error.message, rule, Code.DUPLICATE_KEY) for error in errors]
+    return [RuleError(error.location, (), error.problem, rule, Code.DUPLICATE_KEY) for error in errors]
 
 
 def claimed_path(rule: Rule) -> Path:

@@ -87,6 +87,11 @@ class Message(tuple[Any, ...]):  # noqa: SLOT001 - the texts are kept in its __d
         return template if language._value_ == "en" else _catalogue(language).get(template, template)
 
 
+def located(place: object, problem: Message) -> Message:
+    """Return a message after its place."""
+    return Message("{place}: {problem}", place=place, problem=problem)
+
+
 class Text(Message):
     """A text of a rule or table, in some languages; in others, the English one is shown, or the first."""
 
@@ -107,6 +112,17 @@ class Text(Message):
         others: dict[str, str]
         en, _, others = self
         return others.get(language.value) or en or next(iter(others.values()), "")
+
+
+class MessageError(ValueError):
+    """An error whose text is a message; as a `str` in English."""
+
+    def __init__(self, text: Message) -> None:
+        super().__init__(text)
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text.en
 
 
 class Line(Message):

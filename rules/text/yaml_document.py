@@ -18,6 +18,7 @@ from typing import Any, Final
 import yaml
 
 from rules.text.gc_pause import gc_paused
+from rules.text.i18n import Message, MessageError, Text, located
 from rules.text.paths import Path
 
 # Every reader of the values recurses; Kubernetes' own JSON decoder stops at 10,000, and no
@@ -103,7 +104,7 @@ _LONG: Final = 64 * 2**10
 # Objects merged by `<<` in which a key is searched to locate it.
 _MAX_MERGED: Final = 64
 
-_NOT_UTF8: Final = "not UTF-8; save the file as UTF-8"  # for bytes that Python decoded by `surrogateescape`
+NOT_UTF8: Final = Message("not UTF-8; save the file as UTF-8")
 _SEPARATOR: Final = re.compile(r"---(\s|$)")
 _Scalar: Final = yaml.ScalarNode
 _TAG: Final = "tag:yaml.org,2002:"
@@ -111,34 +112,51 @@ _MERGE: Final = f"{_TAG}merge"
 _TEXT: Final = f"{_TAG}str"
 _START: Final = yaml.Mark("", 0, 0, 0, None, 0)
 _NOWHERE: Final = yaml.ScalarNode(_TEXT, "", _START, _START)
-_TOO_MANY: Final = f"more than {MAX_DOCUMENTS:,} documents; split the file, or write them as a List"
-_TOO_DEEP: Final = f"nested deeper than {MAX_DEPTH} levels"
+_TOO_MANY: Final = Message(
+    "more than {most:,} documents; split the file, or write them as a List", most=MAX_DOCUMENTS
+)
+_TOO_DEEP: Final = Message("nested deeper than {most} levels", most=MAX_DEPTH)
+_TOO_MANY_VALUES: Final = Message("more than {most} values: aliases expand too much")
+_DUPLICATE: Final = Message("duplicate key {key!r}: remove one of them")
+_NO_MAPPING: Final = Message("expected an object or a list of objects after `<<`")
+_KEY: Final = Message("expected a string as key{hint}")
 # In the message of libyaml's own limit of 1,000 levels, which PyYAML has since 6.0.4.
 _LIBRARY_DEPTH: Final = "maximum nesting depth"
-_TEMPLATE: Final = "; {{ is template syntax: render the template first"
+_NO_HINT: Final = Message()
+_TEMPLATE: Final = Message("; {{ is template syntax: render the template first")
 # Parts of the parser's messages, and what the author most likely did.
-_INDENTATION: Final = "; check the indentation"
+_TABS: Final = Message("; indent with spaces, YAML does not allow tabs")
+_INDENTATION: Final = Message("; check the indentation")
+_BRACKETS: Final = Message(
+    "; close each {one} and {other}, and quote a value that begins with one", one="[", other="{"
+)
 _HINTS: Final = (
     ("did not find expected key", _INDENTATION),
     ("expected '-' indicator", _INDENTATION),
     ("expected <block end>", _INDENTATION),
-    ("mapping values are not allowed", f"{_INDENTATION}, and quote a value that contains `: `"),
-    ("while parsing a flow", "; close each [ and {, and quote a value that begins with one"),
-    ("cannot start any token", "; quote a value that begins with @, ` or %"),
-    ("quoted scalar", "; close the quote"),
-    ("undefined alias", "; quote a value that begins with *"),
+    (
+        "mapping values are not allowed",
+        Message("; check the indentation, and quote a value that contains `: `"),
+    ),
+    ("while parsing a flow", _BRACKETS),
+    ("cannot start any token", Message("; quote a value that begins with @, ` or %")),
+    ("quoted scalar", Message("; close the quote")),
+    ("undefined alias", Message("; quote a value that begins with *")),
 )
 _TRUE: Final = frozenset({"true", "yes", "on"})
 _OCTAL: Final = re.compile(r"[-+]?0[0-9_]")  # in YAML 1.1 a leading zero is enough
 
 
-class SourceError(ValueError):
-    """The text is not YAML, or too large or too deep. The fault of its author."""
+class SourceError(MessageError):
+    """The text is not YAML, or too large or too deep. The fault of its author.
 
-    def __init__(self, location: Location, message: str) -> None:
-        super().__init__(f"{location}: {message}")
+    problem: the text without the location.
+    """
+
+    def __init__(self, location: Location, problem: Message) -> None:
+        super().__init__(located(location, problem))
         self.location = location
-        self.message = message
+        self.problem = problem
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,13 +220,14 @@ class Document:
         documents = []
         for document in read(text, self.file):
             if isinstance(document, SourceError):
-                raise SourceError(place(document.location), document.message)
+                raise SourceError(place(document.location), document.problem)
             if document.value is not None:
                 documents.append(document)
         if len(documents) != 1:
-            raise SourceError(own, f"expected one YAML document, got {len(documents) or 'none'}")
+            actual = len(documents) or Message("none")
+            raise SourceError(own, Message("expected one YAML document, got {actual}", actual=actual))
         (inner,) = documents
-        duplicates = tuple(SourceError(place(error.location), error.message) for error in inner.duplicates)
+        duplicates = tuple(SourceError(place(error.location), error.problem) for error in inner.duplicates)
         if within:
             return replace(inner, duplicates=duplicates, within=within)
         if block:
@@ -267,7 +286,7 @@ def _objects(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
 
 
 def _later(error: SourceError, lines: int) -> SourceError:
-    return SourceError(replace(error.location, line=error.location.line + lines), error.message)
+    return SourceError(replace(error.location, line=error.location.line + lines), error.problem)
 
 
 def _read(lines: list[str], file: str) -> Iterator[Document]:
@@ -313,11 +332,13 @@ def _place(file: str, mark: Any) -> Location:
 def _forbidden(text: str, position: int, file: str, reason: str) -> SourceError:
     *above, line = f"{text[:position]} ".splitlines()
     character = text[position]
-    problem = _NOT_UTF8 if "\udc80" <= character <= "\udcff" else f"{reason} (#x{ord(character):04x})"
+    # Bytes that are not UTF-8 were decoded by `surrogateescape`.
+    is_byte = "\udc80" <= character <= "\udcff"
+    problem = NOT_UTF8 if is_byte else Text(f"{reason} (#x{ord(character):04x})")
     return SourceError(Location(file, len(above) + 1, len(line)), problem)
 
 
-def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
+def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> Message:
     problem = " ".join(part for part in (error.context, error.problem) if part)
     if _LIBRARY_DEPTH in problem:
         return _TOO_DEEP
@@ -325,12 +346,12 @@ def _explain(error: yaml.MarkedYAMLError, lines: list[str]) -> str:
     mark = error.problem_mark
     line = lines[mark.line] if mark and mark.line < len(lines) else ""
     if "\t" in line[: len(line) - len(line.lstrip())]:
-        problem += "; indent with spaces, YAML does not allow tabs"
+        hint = _TABS
     elif "{{" in line:
-        problem += _TEMPLATE
-    elif hint := next((hint for part, hint in _HINTS if part in problem), ""):
-        problem += hint
-    return f"not YAML: {problem}"
+        hint = _TEMPLATE
+    else:
+        hint = next((hint for part, hint in _HINTS if part in problem), _NO_HINT)
+    return Message("not YAML: {problem}{hint}", problem=problem, hint=hint)
 
 
 class _Loader(_Library):
@@ -378,15 +399,15 @@ class _Values:
             raise self._error(node, _TOO_DEEP)
         self._count += len(node.value)
         if self._count > self._limit:
-            raise self._error(node, f"more than {self._limit} values: aliases expand too much")
+            raise self._error(node, _TOO_MANY_VALUES.having(most=self._limit))
         if isinstance(node, yaml.SequenceNode):
             return [self.of(item, depth + 1) for item in node.value]
         result: dict[str, Any] = {}
         merged: list[Any] = []
         for key, member in node.value:
             if not isinstance(key, _Scalar):
-                hint = _TEMPLATE * isinstance(key, yaml.MappingNode)
-                raise self._error(key, f"expected a string as key{hint}")
+                hint = _TEMPLATE if isinstance(key, yaml.MappingNode) else _NO_HINT
+                raise self._error(key, _KEY.having(hint=hint))
             is_text = member.tag == _TEXT and isinstance(member, _Scalar)  # most are: this saves a call
             value = member.value if is_text else self.of(member, depth + 1)
             if key.tag == _MERGE:
@@ -394,19 +415,19 @@ class _Values:
                 continue
             name = key.value
             if name in result and len(self.duplicates) < MAX_DUPLICATES:
-                self.duplicates.append(self._error(key, f"duplicate key {name!r}: remove one of them"))
+                self.duplicates.append(self._error(key, _DUPLICATE.having(key=name)))
             result[name] = value
         if not merged:
             return result
         whole: dict[str, Any] = {}
         for mapping in reversed(merged):  # the first one of several takes precedence
             if not isinstance(mapping, dict):
-                raise self._error(node, "expected an object or a list of objects after `<<`")
+                raise self._error(node, _NO_MAPPING)
             whole |= mapping
         return whole | result
 
-    def _error(self, node: yaml.Node, message: str) -> SourceError:
-        return SourceError(_place(self._file, node.start_mark), message)
+    def _error(self, node: yaml.Node, problem: Message) -> SourceError:
+        return SourceError(_place(self._file, node.start_mark), problem)
 
 
 def _scalar(text: str, tag: str) -> Any:

@@ -71,7 +71,7 @@ def validate_rule(
         return ALLOWED
     metadata = new.get("metadata")
     if not isinstance(metadata, dict):
-        raise ObjectError(("metadata",), "an object", metadata)
+        raise ObjectError(("metadata",), dict, metadata)
     if metadata.get("deletionTimestamp") or (old is not None and _content(new) == _content(old)):
         return ALLOWED
     if request.namespace != namespace:

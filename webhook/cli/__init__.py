@@ -170,7 +170,9 @@ class _Commands(click.Group):
 
 def _show(error: click.ClickException | OSError | ModuleNotFoundError, arguments: Sequence[str]) -> int:
     """Print the error that ends a command, and return its exit status. Raises it if it is a bug."""
-    from webhook.cli.terminal.console import BadInputError, os_error_text, show_error
+    from rules.text.i18n import Message
+    from rules.text.os_errors import os_error_text
+    from webhook.cli.terminal.console import BadInputError, show_error
     from webhook.cli.terminal.usage_errors import language_of
 
     if isinstance(error, OSError):
@@ -179,7 +181,8 @@ def _show(error: click.ClickException | OSError | ModuleNotFoundError, arguments
         module = (error.name or "").partition(".")[0]
         if module not in _EXTRAS:
             raise error
-        error = BadInputError(f"not installed: {module}; run: pip install 'gpugate[{_EXTRAS[module]}]'")
+        words = Message("not installed: {module}; run: pip install 'gpugate[{extra}]'")
+        error = BadInputError(words.having(module=module, extra=_EXTRAS[module]))
     show_error(error, language_of(arguments, os.environ))
     return error.exit_code
 

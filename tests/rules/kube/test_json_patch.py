@@ -252,7 +252,7 @@ def test_an_object_instead_of_a_list_is_an_error(call: Any) -> None:
 
 def test_an_error_of_the_whole_object_names_the_object() -> None:
     """Its path is empty."""
-    assert "object: expected an object, got null" == str(ObjectError((), "an object", None))
+    assert "object: expected an object, got null" == str(ObjectError((), dict, None))
 
 
 def test_the_document_is_never_modified() -> None:

@@ -39,7 +39,7 @@ def read_all(text: str, above: int = 0) -> list[str]:
 
 def _told(found: Document | SourceError, above: int) -> Iterator[str]:
     if isinstance(found, SourceError):
-        yield f"{_counted(found.location, above)} {found.message}"
+        yield f"{_counted(found.location, above)} {found.problem.en}"
         return
     yield repr(found.value)
     yield from (_counted(error.location, above) for error in found.duplicates)

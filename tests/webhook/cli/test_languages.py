@@ -278,6 +278,53 @@ def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: s
     assert f"错误：{chinese}" in outputs[1].output
 
 
+@pytest.mark.parametrize(
+    ("command", "text", "chinese"),
+    [
+        ("preview missing.yaml", "", "missing.yaml：没有该文件或目录；该路径相对于 {folder}"),
+        ("preview file.yaml", "a: [1\n", "file.yaml:2:1: 不是 YAML：while parsing a flow sequence"),
+        ("preview file.yaml", "a: 1\n", "file.yaml:1: 应为带有 apiVersion 和 kind 的 Kubernetes 对象"),
+        ("preview file.yaml", "", "file.yaml: 不包含任何对象"),
+        (
+            "preview file.yaml",
+            "{apiVersion: v1, kind: Pod, spec: {containers: 1}}",
+            "file.yaml:1: spec.containers：应为列表，实际为数字",
+        ),
+        (
+            "audit -f file.yaml",
+            "{apiVersion: v1, kind: Pod}",
+            "file.yaml:1: 无效的 Pod：缺少 metadata 或 spec",
+        ),
+        ("nodes --nodes file.yaml", "{kind: Pod}", "file.yaml:1:1：document.kind：应为 Node、"),
+        ("nodes --nodes a1000", "", "a1000：没有此名称的文件或 GPU；是否应为 'a100'？"),
+        ("lint .", "", ".：此目录中没有 YAML 或 JSON 文件"),
+        (
+            "why -f file.yaml",
+            "{apiVersion: v1, kind: Job}",
+            "file.yaml：应为 kubectl 输出的一个 Pod，实际为 Job；",
+        ),
+        ("rules nope --rules file.yaml", "a: 1", "file.yaml: 未找到规则"),
+        ("rules nope", "", "没有名为 'nope' 的规则"),
+        ("test file.yaml", "{kind: RuleTests}", "file.yaml:1:8: kind: 应为 kind: RuleTest，实际为 RuleTests"),
+        ("image inspect not!an!image", "", "'not!an!image'：不是镜像引用"),
+        ("facts diff builtin file.yaml", "a", "file.yaml: 1:1: 不是 JSON："),
+        ("facts update", "", "rules/facts：没有此目录；请在仓库中运行"),
+        ("rules new resource --name X", "", "--name：应为小写字母、数字和 -，实际为 'X'"),
+        ("ui -f missing.yaml --no-browser", "", "missing.yaml：没有该文件或目录"),
+    ],
+)
+def test_what_is_wrong_with_an_input_is_in_chinese(
+    command: str, text: str, chinese: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of files, folders, names and objects; texts of the system and of the YAML reader stay."""
+    monkeypatch.chdir(tmp_path)
+    if "file.yaml" in command:
+        Path("file.yaml").write_text(text, "utf-8")
+    output = gpugate(*command.split(), "--lang", "zh", env={"KUBECONFIG": "/dev/null"}).stderr
+
+    assert f"错误：{chinese.format(folder=tmp_path) if '{folder}' in chinese else chinese}" in output
+
+
 def test_the_option_for_the_language_holds_for_wrong_arguments() -> None:
     """Also of the lines above the error; it takes precedence over the variable."""
     usage = "用法：main preview [OPTIONS] [FILE]...\n请用 'main preview --help' 查看帮助。\n\n错误：没有选项"

@@ -8,10 +8,12 @@ from typing import Any, NamedTuple
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError
 from rules.model.finding import Basis
+from rules.text.i18n import located
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
 from webhook.cli.report.model import DENY, EFFECTS, RenderedFinding, rendered_findings
 from webhook.cli.report.plan import Plan, plan
+from webhook.cli.terminal.vocabulary import INVALID_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,13 +95,13 @@ def _evaluated(session: Session, workload: Workload) -> Iterator[EvaluatedObject
             not all(isinstance(document.get(name), dict) for name in ("metadata", "spec"))
             and workload_object.is_pod
         ):
-            session.add_error(f"{workload_object.place}: invalid pod: metadata or spec is missing")
+            session.add_error(located(workload_object.place, INVALID_POD))
             continue
         request = request_of(workload_object, document, mutating=False)
         try:
             yield EvaluatedObject(workload_object, session.decide(request), session.policy.language)
         except ObjectError as error:
-            session.add_error(f"{workload_object.place}: {error}")
+            session.add_error(located(workload_object.place, error.text))
 
 
 def summary(evaluated: Iterable[EvaluatedWorkload]) -> list[SummaryRow]:

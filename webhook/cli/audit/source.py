@@ -9,7 +9,7 @@ from typing import Any
 
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.workloads import Workload, workload_objects, workloads_in
-from webhook.cli.inputs.objects import InputError, ObjectSource, objects_in
+from webhook.cli.inputs.objects import NO_OBJECT, InputError, ObjectSource, objects_in
 from webhook.cli.inputs.session import Session
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import IGNORED_NAMESPACES, NOT_READ
@@ -51,13 +51,11 @@ def _in_files(filenames: Iterable[str], session: Session) -> list[Workload]:
     documents: list[tuple[ObjectSource, dict[str, Any]]] = []
     for entry in chain.from_iterable(map(objects_in, filenames)):
         if isinstance(entry, SourceError):
-            session.add_error(str(entry))
+            session.add_error(entry.text)
             continue
         source, value = entry
         if not isinstance(value, dict) or not isinstance(value.get("kind"), str):
-            session.add_error(
-                str(InputError(f"{source}: expected a Kubernetes object with apiVersion and kind"))
-            )
+            session.add_error(InputError(source, NO_OBJECT).text)
         else:
             documents.append((source, value))
     session.add_objects([value for _, value in documents], "default")

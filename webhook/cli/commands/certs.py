@@ -24,7 +24,7 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
 from webhook.cli.inputs.options import (
     context_option,
     kubeconfig_option,
@@ -141,7 +141,7 @@ def _as_bad_input() -> Iterator[None]:
     try:
         yield
     except (KubernetesError, CertificateError) as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(Text(str(error))) from None
 
 
 @click.group()
@@ -195,11 +195,12 @@ def show(place: _Place, output: str, language: Language) -> None:
     bundle = place.store.load().bundle
     now = datetime.now(UTC)
     certificates = list(_certificates(bundle, configurations, now)) if bundle else []
-    problems = list(_problems(place, bundle, configurations, certificates, language))
+    problems = list(_problems(place, bundle, configurations, certificates))
     if output in ("json", "yaml"):
         trusted = b64encode(b"".join(bundle.trusted)).decode() if bundle else None
         document = {"store": str(place.store), "caBundle": trusted, "certificates": certificates}
-        print_document(document | {"problems": problems}, output)
+        texts = [problem.in_language(language) for problem in problems]
+        print_document(document | {"problems": texts}, output)
     else:
         wide, in_cluster = output == "wide", place.api is not None
         rows = [
@@ -208,7 +209,7 @@ def show(place: _Place, output: str, language: Language) -> None:
         ]
         show_table(rows, language, wide=wide)
     for problem in problems:
-        print_error(problem, language)
+        print_error(problem)
     sys.exit(_FOUND if problems else 0)
 
 
@@ -231,12 +232,12 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool, language: Language) 
     """
     before = place.store.load().bundle
     if before is None:
-        raise BadInputError(EMPTY_STORE.having(store=place.store).in_language(language))
+        raise BadInputError(EMPTY_STORE.having(store=place.store))
     rotator = place.rotator(names, before)
     bundle = rotator.force(Step.MAKE_AUTHORITY) if ca else rotator.reconcile()
     if not ca and bundle.leaf == before.leaf:
         if bundle.issuer() != bundle.authority.certificate_pem:
-            raise BadInputError(ROTATING.having(when=_takeover(bundle, language)).in_language(language))
+            raise BadInputError(ROTATING.having(when=_takeover(bundle, language)))
         bundle = rotator.force(Step.ISSUE_LEAF)
     _summarize(place, bundle, language)
 
@@ -287,26 +288,25 @@ def _problems(
     bundle: Bundle | None,
     configurations: list[Configuration],
     certificates: list[dict[str, Any]],
-    language: Language,
-) -> Iterator[str]:
+) -> Iterator[Message]:
     """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
     if bundle is None:
-        yield EMPTY_STORE.having(store=place.store).in_language(language)
+        yield EMPTY_STORE.having(store=place.store)
         return
     if bundle.leaf is None:
-        yield NO_SERVING_CERTIFICATE.in_language(language)
+        yield NO_SERVING_CERTIFICATE
     kinds = [configuration.kind for configuration in configurations]
     if place.api is not None and not kinds:
-        yield NO_CONFIGURATION.having(name=NAME).in_language(language)
+        yield NO_CONFIGURATION.having(name=NAME)
     for certificate in certificates:
         if certificate["role"] == "old CA":
             continue
-        role = ROLES[certificate["role"]].in_language(language)
+        role = ROLES[certificate["role"]]
         if certificate["daysLeft"] < 0:
-            yield EXPIRED_CERTIFICATE.having(role=role, when=certificate["notAfter"]).in_language(language)
+            yield EXPIRED_CERTIFICATE.having(role=role, when=certificate["notAfter"])
         for kind in kinds:
             if kind not in certificate["trustedBy"]:
-                yield NOT_TRUSTED.having(role=role, kind=kind, name=NAME).in_language(language)
+                yield NOT_TRUSTED.having(role=role, kind=kind, name=NAME)
 
 
 def _row(certificate: dict[str, Any], *, in_cluster: bool) -> dict[str, str]:

@@ -11,7 +11,8 @@ from typing import Final
 
 import click
 
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
+from rules.text.os_errors import os_error_reason
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.completers import FILE, FOLDER
 from webhook.cli.inputs.image_source import (
@@ -32,6 +33,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.terminal.console import BadInputError
 from webhook.cli.terminal.usage_errors import UsageError
+from webhook.cli.terminal.vocabulary import NOT_LISTENING
 from webhook.images.credentials import CredentialError
 
 _log = logging.getLogger("gpugate.images")
@@ -144,7 +146,7 @@ def command(
         if provider_config and provider_folder:
             sources.append(ProviderPlugins(Path(provider_config), Path(provider_folder)))
     except CredentialError as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(Text(str(error))) from None
     configure_logs()
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # failed requests are logged once
     api = cluster.connect()
@@ -156,7 +158,7 @@ def command(
         try:
             _log.info("serving probes and metrics on port %d", serve_plain(pages(resolver), port))
         except OSError as error:
-            raise BadInputError(f"cannot listen on port {port}: {error.strerror}") from None
+            raise BadInputError(NOT_LISTENING.having(port=port, why=os_error_reason(error))) from None
         service = ResolverService(api, resolver, rules_namespace)
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: ended.set())

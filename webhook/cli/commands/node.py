@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rules import Language
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
+from rules.text.os_errors import os_error_reason
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
 from webhook.agent.diagnosis import HANGS, Diagnosis, diagnose, explain
@@ -63,6 +64,7 @@ from webhook.cli.terminal.vocabulary import (
     MPS_FIT,
     NODE_VERSIONS,
     NOT_COMPARED,
+    NOT_LISTENING,
     RANGE,
     TOOLKIT,
     TOOLKIT_UNKNOWN,
@@ -361,7 +363,7 @@ def label(
         elif kernel_module() is None:
             publisher.publish(None)
     except KubernetesError as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(Text(str(error))) from None
     _show_labels(result, output, node.language)
 
 
@@ -421,7 +423,7 @@ def _labels(node: _Node) -> Mapping[str, str] | None:
         manifest = connect(node.cluster.kubeconfig, node.cluster.context).get(f"{NODES}/{node.name}")
     except KubernetesError as error:
         if node.cluster.named:
-            raise BadInputError(str(error)) from None
+            raise BadInputError(Text(str(error))) from None
         print_warning(NOT_COMPARED.having(why=error))
         return None
     labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}
@@ -446,7 +448,7 @@ def _watch(
         try:
             _log.info("serving metrics on port %d", serve(metrics_port))
         except OSError as error:
-            raise BadInputError(f"cannot listen on port {metrics_port}: {error.strerror}") from None
+            raise BadInputError(NOT_LISTENING.having(port=metrics_port, why=os_error_reason(error))) from None
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # the agent logs failed requests itself
     ended = threading.Event()
     status = [1]  # after an internal error, whose traceback is in the log

@@ -289,7 +289,7 @@ def _fix(session: Session, filenames: tuple[str, ...], namespace: str, *, write:
         if not write or name == STDIN:  # else the preview of the result has these errors
             for error in read(after, name):
                 if isinstance(error, SourceError):
-                    session.add_error(str(error))
+                    session.add_error(error.text)
         if not write:
             _show_file_diff(name, before, after)
         elif name == STDIN:

@@ -25,6 +25,7 @@ from rules.model.rule import (
     Rule,
     exclusive_key,
 )
+from rules.text.i18n import Message
 from webhook.cli.inputs.completers import RULE
 from webhook.cli.inputs.files import read_path
 from webhook.cli.inputs.options import (
@@ -53,6 +54,7 @@ from webhook.cli.terminal.vocabulary import EXEMPT_PODS, EXEMPTION_SCOPE, REPLAC
 _MATCHES: Final = "gpugate_rule_matches_total"
 _VIOLATIONS: Final = "gpugate_rule_violations_total"
 _STALE: Final = "gpugate_rule_stale"
+_NO_METRICS: Final = Message("{name}: not in the Prometheus text format: {why}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,9 +78,9 @@ def read_counts(paths: Iterable[str]) -> Counts:
         try:
             samples = [sample for family in text_string_to_metric_families(text) for sample in family.samples]
         except ValueError as error:
-            raise BadInputError(f"{name}: not in the Prometheus text format: {error}") from None
+            raise BadInputError(_NO_METRICS.having(name=name, why=error)) from None
         if not any(sample.name.startswith("gpugate_") for sample in samples):
-            raise BadInputError(f"{name}: contains no metrics of gpugate")
+            raise BadInputError(Message("{name}: contains no metrics of gpugate", name=name))
         for sample in samples:
             if sample.name in sums:
                 sums[sample.name][sample.labels["rule"]] += int(sample.value)
@@ -145,7 +147,7 @@ def command(
         table = [_cells(row) if wide else _short(_cells(row)) for row in rows]
         show_table(table, language, wide=wide, state=_COLOURS)
     for error in loaded.errors:
-        print_error(error.line(language), language)
+        print_error(error.located)
     sys.exit(INVALID if loaded.errors else 0)
 
 

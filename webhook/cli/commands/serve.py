@@ -17,7 +17,8 @@ import click
 
 from rules import Loaded, RuleSet
 from rules.model.rule import Action
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
+from rules.text.os_errors import os_error_reason
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_file
 from webhook.cli.inputs.nodes import read_nodes
@@ -140,10 +141,11 @@ _certificate_options: Final = option_group(
 
 _log = logging.getLogger("gpugate")
 
-_OTHER_HOST: Final = "set --host to an address of this machine"
-_REMEDIES: Final[dict[int | None, str]] = {
-    errno.EADDRINUSE: "stop the process that listens there, or set another --port",
-    errno.EACCES: "set --port to 1024 or higher",
+_NOT_LISTENING: Final = Message("cannot listen on {host} port {port}: {why}; {remedy}")
+_OTHER_HOST: Final = Message("set --host to an address of this machine")
+_REMEDIES: Final[dict[int | None, Message]] = {
+    errno.EADDRINUSE: Message("stop the process that listens there, or set another --port"),
+    errno.EACCES: Message("set --port to 1024 or higher"),
 }
 
 
@@ -285,7 +287,7 @@ def command(
     try:
         tls = _tls(certificate, objects, listener.client_ca, background)
     except CertificateError as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(Text(str(error))) from None
     try:
         server = make_server(
             handler,
@@ -394,14 +396,15 @@ def _cluster(cluster: ClusterSource, *, of_pod: bool) -> ClusterApi | None:
             return ClusterApi.of_kubeconfig(cluster.kubeconfig, cluster.context)
         return ClusterApi.in_cluster()
     except ClusterError as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(Text(str(error))) from None
 
 
-def _not_listening(listener: Listener, error: OSError) -> str:
+def _not_listening(listener: Listener, error: OSError) -> Message:
     """Return why a server cannot listen, and what to do."""
-    why = (error.strerror or str(error)).partition(" (")[0]
+    error.strerror = (error.strerror or str(error)).partition(" (")[0]
     remedy = _REMEDIES.get(error.errno, _OTHER_HOST)
-    return f"cannot listen on {listener.host} port {listener.port}: {why}; {remedy}"
+    reason = os_error_reason(error)
+    return _NOT_LISTENING.having(host=listener.host, port=listener.port, why=reason, remedy=remedy)
 
 
 def _own_cluster(option: str) -> ClusterApi:

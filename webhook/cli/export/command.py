@@ -11,7 +11,8 @@ import click
 
 from rules.model.rule import CompatibilityRule, Exemption, Rule
 from rules.schema.errors import reason_of
-from rules.text.i18n import Message
+from rules.text.i18n import Message, located
+from rules.text.os_errors import os_error_text
 from rules.text.yaml_document import SourceError
 from webhook.cli.export.policies import ExportError, export
 from webhook.cli.export.static_manifests import StaticManifests, static_manifests
@@ -22,7 +23,6 @@ from webhook.cli.inputs.options import language_option, namespace_option, output
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import (
     BadInputError,
-    os_error_text,
     print_document,
     print_error,
     print_json,
@@ -110,13 +110,13 @@ def command(
     ca_pem = read_file(webhook_ca) if webhook_ca else b""
     loaded, language = session.read_rules(paths), session.language
     for error in loaded.errors:
-        print_error(error.line(language), language)
+        print_error(error.located)
     if loaded.errors:
         sys.exit(BAD_INPUT)  # an incomplete rule set would deny or allow the wrong pods
     try:
         exported = export(loaded.rules.resources, language)
     except ExportError as error:
-        print_error(reason_of(error).in_language(language), language)
+        print_error(reason_of(error))
         sys.exit(BAD_INPUT)
     others = [rule for rule in loaded.rules if rule.enabled and rule not in loaded.rules.resources]
     for rule, reason in (*exported.omitted, *((rule.name, _why_omitted(rule)) for rule in others)):
@@ -138,10 +138,10 @@ def _objects(paths: tuple[str, ...]) -> Iterator[Mapping[str, Any]]:
     for path in paths:
         for entry in objects_in(path):
             if isinstance(entry, SourceError):
-                raise BadInputError(str(entry))
+                raise BadInputError(entry.text)
             place, value = entry
             if not isinstance(value, dict) or not isinstance(value.get("metadata"), dict):
-                raise BadInputError(f"{place}: not a Kubernetes object")
+                raise BadInputError(Message("{place}: not a Kubernetes object", place=place))
             yield value
 
 
@@ -154,7 +154,7 @@ def _write(static: StaticManifests, folder: Path, output: str) -> None:
     try:
         configuration = static.write(folder)
     except OSError as error:
-        raise BadInputError(f"{folder}: {os_error_text(error)}") from None
+        raise BadInputError(located(folder, os_error_text(error))) from None
     print_document(configuration, output)
 
 

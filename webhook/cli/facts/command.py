@@ -46,6 +46,7 @@ from webhook.cli.whatif.compare import document
 
 _DIFFERENT: Final = 1
 _FOLDER: Final = Path("rules/facts")
+_NO_FOLDER: Final = Message("{folder}: no such folder; run this in a checkout, or give --folder")
 _SOURCE_ARGUMENT: Final = "[FACTS]"
 
 
@@ -276,7 +277,7 @@ def update(
     """
     folder = folder or _FOLDER
     if not folder.is_dir():
-        raise BadInputError(f"{folder}: no such folder; run this in a checkout, or give --folder")
+        raise BadInputError(_NO_FOLDER.having(folder=folder))
     from webhook.cli.facts.refresh import refresh
 
     language = Language(lang)
@@ -285,7 +286,7 @@ def update(
     old = read_folder(folder)
     result = refresh(folder, old, names or GENERATED, access.settings(()), today=None if locked else today)
     for error in result.errors:
-        print_error(error.in_language(language), language)
+        print_error(error)
     files = {path: text for path, text in result.files.items() if _differs(path, text)}
     without_lock = {name: table for name, table in old.items() if name != LOCK}
     _print_differences(differences(without_lock, {**without_lock, **result.tables}), language)

@@ -8,7 +8,7 @@ from typing import Final
 
 from rules import ObjectError, Snapshot, compile_policy, inventory_of
 from rules.model.rule import FactRelease
-from rules.text.i18n import Message
+from rules.text.i18n import Message, located
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.inputs.node_changes import Change
 from webhook.cli.inputs.session import Session
@@ -35,7 +35,7 @@ def changed_workloads(
     snapshot = Snapshot(policy, inventory, session.inventory.dra.claims, session.snapshot.namespaces)
 
     def on_error(subject: WorkloadRequest, error: ObjectError) -> None:
-        session.add_error(f"{subject.namespace}/{subject.owner}: {error}")
+        session.add_error(located(f"{subject.namespace}/{subject.owner}", error.text))
 
     with progress(EVALUATING_WORKLOADS):
         return compare(

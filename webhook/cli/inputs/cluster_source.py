@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
+from rules.text.i18n import Message, Text
 from webhook.cli.terminal.console import BadInputError, ForbiddenError
 
 if TYPE_CHECKING:
@@ -58,7 +59,7 @@ class ClusterSource:
         try:
             return connect(self.kubeconfig, self.context)
         except ClusterError as error:
-            raise BadInputError(str(error)) from None
+            raise BadInputError(Text(str(error))) from None
 
     def query(self, query: Callable[[Cluster], T]) -> T:
         """Return the result of a query to the cluster.
@@ -71,9 +72,10 @@ class ClusterSource:
         try:
             return query(Cluster(self.kubeconfig, self.context))
         except ClusterError as error:
-            hint = f" (or use {self.otherwise})" if self.otherwise else ""
-            kind = ForbiddenError if is_forbidden(error) else BadInputError
-            raise kind(f"{error}{hint}") from None
+            text: Message = Text(str(error))
+            if self.otherwise:
+                text = Message("{error} (or use {option})", error=text, option=self.otherwise)
+            raise (ForbiddenError if is_forbidden(error) else BadInputError)(text) from None
 
 
 NO_CLUSTER: Final = ClusterSource()

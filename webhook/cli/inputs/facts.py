@@ -11,12 +11,14 @@ from rules.cuda.fact_bundle import FactBundle, FactBundleError, checked_bundle, 
 from rules.cuda.tables import RELEASED, built_in_tables
 from rules.model.rule import FactRelease
 from rules.schema.fact_release import read_release
+from rules.text.i18n import Message, located
 from rules.text.yaml_document import Location, SourceError, read
 from webhook.cli.inputs.files import read_path
-from webhook.cli.terminal.console import BadInputError, current_language
+from webhook.cli.terminal.console import BadInputError
 
 BUILT_IN: Final = "builtin"
 LOCK: Final = "lock"
+_NO_TABLES: Final = Message("{folder}: no tables in this folder; expected files such as drivers.yaml")
 
 
 def read_facts(name: str) -> FactBundle:
@@ -47,10 +49,10 @@ def read_folder(folder: Path) -> dict[str, Any]:
             continue
         (document,) = read(path.read_text("utf-8"), str(path))
         if isinstance(document, SourceError):
-            raise BadInputError(str(document))
+            raise BadInputError(document.text)
         tables[path.stem] = document.value
     if not tables:
-        raise BadInputError(f"{folder}: no tables in this folder; expected files such as drivers.yaml")
+        raise BadInputError(_NO_TABLES.having(folder=folder))
     return tables
 
 
@@ -60,4 +62,4 @@ def _errors_in(name: str) -> Iterator[None]:
         yield
     except FactBundleError as error:
         place = f"{name}: {error.place}" if error.place else name
-        raise BadInputError(f"{place}: {error.text.in_language(current_language())}") from None
+        raise BadInputError(located(place, error.text)) from None

@@ -14,7 +14,10 @@ from typing import Final, NoReturn
 
 import rules
 from rules.schema.errors import did_you_mean
-from webhook.cli.terminal.console import BadInputError, os_error_text
+from rules.text.i18n import Message, Text
+from rules.text.os_errors import os_error_reason, os_error_text
+from rules.text.yaml_document import NOT_UTF8
+from webhook.cli.terminal.console import BadInputError
 
 # A manifest is far smaller; the API server accepts 3 MiB of an object.
 _MAX_BYTES: Final = 16 * 1024 * 1024
@@ -22,6 +25,10 @@ _CHUNK: Final = 64 * 1024
 # Seconds: of one step without data, and of the whole transfer.
 _STEP_S: Final = 10.0
 _WHOLE_S: Final = 60.0
+_NO_FILES: Final = Message("{path}: no YAML or JSON file in this folder")
+_NO_TESTS: Final = Message(
+    "{path}: no *.test.yaml file in this folder; `gpugate test --help` shows an example"
+)
 
 
 def is_url(path: str) -> bool:
@@ -42,22 +49,23 @@ def read_url(url: str) -> bytes:
             while chunk := answer.read1(_CHUNK):
                 content += chunk
                 if len(content) > _MAX_BYTES:
-                    raise _unreadable(url, f"more than {_MAX_BYTES // 1024 // 1024} MiB")
+                    raise _unreadable(url, Message("more than {most} MiB", most=_MAX_BYTES // 1024 // 1024))
                 if monotonic() > end:
-                    raise _unreadable(url, f"no end after {_WHOLE_S:.0f} seconds")
+                    raise _unreadable(url, Message("no end after {seconds:.0f} seconds", seconds=_WHOLE_S))
     except HTTPError as error:
-        raise _unreadable(url, f"server reported {error.code} {error.reason}") from None
+        status = f"{error.code} {error.reason}"
+        raise _unreadable(url, Message("server reported {status}", status=status)) from None
     except OSError as error:
         from webhook.cluster.connection_errors import network_error_text
 
-        raise _unreadable(url, network_error_text(error, url)) from None
+        raise _unreadable(url, Text(network_error_text(error, url))) from None
     except (HTTPException, ValueError) as error:
-        raise _unreadable(url, str(error)) from None
+        raise _unreadable(url, Text(str(error))) from None
     return bytes(content)
 
 
-def _unreadable(url: str, why: str) -> BadInputError:
-    return BadInputError(f'unable to read URL "{url}": {why}')
+def _unreadable(url: str, why: Message) -> BadInputError:
+    return BadInputError(Message('unable to read URL "{url}": {why}', url=url, why=why))
 
 
 BAD_INPUT: Final = 2
@@ -97,10 +105,10 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
     other files are still read. Raises BadInputError if a path cannot be read.
     """
     if not path:
-        raise BadInputError("the name of a file or folder is empty; check that its variable is set")
+        raise BadInputError(Message("the name of a file or folder is empty; check that its variable is set"))
     if path == "-":
         if sys.stdin is None:
-            raise BadInputError("stdin is closed")
+            raise BadInputError(Message("stdin is closed"))
         yield STDIN, _decode(sys.stdin.buffer.read(), STDIN, lenient=lenient)
         return
     if is_url(path):
@@ -117,10 +125,7 @@ def read_path(path: str, *, tests: bool = False, lenient: bool = False) -> Itera
             and file.is_file()
         ]
         if not names:
-            tests_missing = "no *.test.yaml file in this folder; `gpugate test --help` shows an example"
-            raise BadInputError(
-                f"{path}: {tests_missing if tests else 'no YAML or JSON file in this folder'}"
-            )
+            raise BadInputError((_NO_TESTS if tests else _NO_FILES).having(path=path))
     else:
         names = [root]
     for file in names:
@@ -151,8 +156,9 @@ def read_file(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        fix = _path_hint(file) if isinstance(error, FileNotFoundError) else ""
-        raise BadInputError(f"{file}: {error.strerror or error}{fix}") from None
+        fix = _path_hint(file) if isinstance(error, FileNotFoundError) else Message()
+        reason = os_error_reason(error)
+        raise BadInputError(Message("{file}: {why}{fix}", file=file, why=reason, fix=fix)) from None
 
 
 def write_text(name: str, text: str) -> None:
@@ -161,7 +167,7 @@ def write_text(name: str, text: str) -> None:
     Raises BadInputError, also for a URL.
     """
     if is_url(name):
-        raise BadInputError(f"{name}: a URL cannot be written")
+        raise BadInputError(Message("{name}: a URL cannot be written", name=name))
     file = Path(name)
     mark = BOM_UTF8 if read_file(file).startswith(BOM_UTF8) else b""
     try:
@@ -170,15 +176,19 @@ def write_text(name: str, text: str) -> None:
         raise BadInputError(os_error_text(error)) from None
 
 
-def _path_hint(missing: Path) -> str:
+def _path_hint(missing: Path) -> Message:
     """Return a similar name in the folder of a missing file, or the folder that its path starts in."""
     try:
         names = [path.name for path in islice(missing.parent.iterdir(), _COMPARED)]
     except OSError:
         names = []
     if similar := get_close_matches(missing.name, names, n=1):
-        return did_you_mean(similar[0]).en
-    return "" if missing.is_absolute() else f"; the path is relative to {Path.cwd()}"
+        return did_you_mean(similar[0])
+    return (
+        Message()
+        if missing.is_absolute()
+        else Message("; the path is relative to {folder}", folder=Path.cwd())
+    )
 
 
 def _decode(content: bytes, name: str, *, lenient: bool) -> str:
@@ -186,4 +196,4 @@ def _decode(content: bytes, name: str, *, lenient: bool) -> str:
         return content.decode("utf-8-sig", "surrogateescape" if lenient else "strict")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
-        raise BadInputError(f"{name}:{line}: not UTF-8; save the file as UTF-8") from None
+        raise BadInputError(Message("{place}: {problem}", place=f"{name}:{line}", problem=NOT_UTF8)) from None

@@ -16,12 +16,13 @@ import click
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
 from rules.kube.pod import Pod
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text, located
+from rules.text.os_errors import os_error_text
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.objects import objects_in
 from webhook.cli.inputs.options import option_group
-from webhook.cli.terminal.console import BadInputError, os_error_text, print_error
+from webhook.cli.terminal.console import BadInputError, print_error
 from webhook.images.archive import inspect_file
 from webhook.images.credentials import CredentialError, CredentialFile, default_file
 from webhook.images.errors import ImageError, Reason
@@ -36,6 +37,10 @@ if TYPE_CHECKING:
 _MAX_IMAGES: Final = 1000
 # Number of images from which a terminal shows progress; fewer take a few seconds.
 _LONG_WORK: Final = 8
+_NO_CERTIFICATES: Final = Message("{file}: no PEM certificates in this file")
+_NO_REFERENCE: Final = Message(
+    "{name!r}: not an image reference, such as nvidia/cuda:12.4.1-base-ubuntu22.04"
+)
 _FILE_PREFIXES: Final = ("oci:", "archive:")
 _PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
 _HOST = re.compile(r"(?:[A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
@@ -77,7 +82,7 @@ class Access:
         try:
             credentials.check()
         except CredentialError as error:
-            raise BadInputError(str(error)) from None
+            raise BadInputError(Text(str(error))) from None
         return credentials
 
     def _tls(self) -> ssl.SSLContext:
@@ -86,9 +91,10 @@ class Access:
             if self.ca_file:
                 context.load_verify_locations(self.ca_file)
         except ssl.SSLError:
-            raise BadInputError(f"{self.ca_file}: no PEM certificates in this file") from None
+            raise BadInputError(_NO_CERTIFICATES.having(file=self.ca_file)) from None
         except OSError as error:
-            raise BadInputError(f"{self.ca_file}: {error.strerror or error}") from None
+            error.filename = self.ca_file
+            raise BadInputError(os_error_text(error)) from None
         return context
 
 
@@ -124,7 +130,7 @@ def inspect_images(
     named = {name: _parsed(name) for name in references if name not in files}
     others = {name: parse_image(name) for name in in_objects if name not in named}
     if len(named) + len(others) + len(files) > _MAX_IMAGES:
-        raise BadInputError(f"more than {_MAX_IMAGES:,} images; give fewer files")
+        raise BadInputError(Message("more than {most:,} images; give fewer files", most=_MAX_IMAGES))
     inspections: dict[str, list[Inspection]] = {
         name: _in_file(path, platforms) for name, path in files.items()
     }
@@ -143,9 +149,7 @@ def _image_path(reference: str) -> Path | None:
 def _parsed(reference: str) -> Image:
     image = parse_image(reference)
     if image is None:
-        raise BadInputError(
-            f"{reference!r}: not an image reference, such as nvidia/cuda:12.4.1-base-ubuntu22.04"
-        )
+        raise BadInputError(_NO_REFERENCE.having(name=reference))
     return image
 
 
@@ -196,13 +200,13 @@ def images_in(filenames: Iterable[str], workloads: Workloads) -> tuple[list[str]
     for filename in filenames:
         for entry in objects_in(filename):
             if isinstance(entry, SourceError):
-                print_error(str(entry))
+                print_error(entry.text)
                 complete = False
                 continue
             try:
                 images |= dict.fromkeys(_images_of_object(entry[1], workloads))
             except ObjectError as error:
-                print_error(f"{entry[0]}: {error}")
+                print_error(located(entry[0], error.text))
                 complete = False
     return list(images), complete
 

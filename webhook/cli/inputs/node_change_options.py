@@ -11,7 +11,7 @@ import click
 from rules import Facts
 from rules.model.rule import NodeProfile
 from rules.nodes.driver_lifecycle import driver_support
-from rules.text.i18n import Message
+from rules.text.i18n import Message, located
 from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_changes import (
     Change,
@@ -27,7 +27,7 @@ from webhook.cli.inputs.node_changes import (
 from webhook.cli.inputs.nodes import read_nodes
 from webhook.cli.inputs.options import files_option, option_group
 from webhook.cli.inputs.session import Session
-from webhook.cli.terminal.console import BadInputError, current_language, print_error
+from webhook.cli.terminal.console import BadInputError, print_error
 
 _DRIVER: Final = Message("driver {driver} (CUDA {cuda}) on {nodes}{selected}")
 _NEWER_DRIVER: Final = Message(
@@ -65,7 +65,7 @@ class NodeChanges:
         try:
             return self._apply(state, session)
         except ChangeError as error:
-            raise BadInputError(error.message(current_language())) from None
+            raise BadInputError(error.text) from None
 
     def _apply(self, state: EditableInventory, session: Session) -> tuple[EditableInventory, list[Change]]:
         done: list[Change] = []
@@ -94,13 +94,12 @@ class NodeChanges:
 
 def _profiles(path: str, session: Session) -> Sequence[NodeProfile]:
     """Return the enabled profiles in a file or folder. Raises BadInputError if there are none."""
-    language = current_language()
     loaded = session.read_rules([path])
     for error in loaded.errors:
-        print_error(error.line(language), language)
+        print_error(error.located)
     profiles = [profile for profile in loaded.rules.profiles if profile.enabled]
     if loaded.errors or not profiles:
-        raise BadInputError(_NO_PROFILE.having(path=path).in_language(language))
+        raise BadInputError(_NO_PROFILE.having(path=path))
     return profiles
 
 
@@ -120,7 +119,7 @@ def _driver_change(text: str, facts: Facts) -> DriverChange:
     try:
         return DriverChange(selector, parse_driver(version if selector or not equals else text, facts))
     except ChangeError as error:
-        raise BadInputError(f"--driver {text}: {error.message(current_language())}") from None
+        raise BadInputError(located(f"--driver {text}", error.text)) from None
 
 
 # Gives a command the changes as `changes`.

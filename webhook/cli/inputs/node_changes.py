@@ -28,7 +28,7 @@ from rules.nodes.node_pool import NodePool
 from rules.nodes.node_row import NODE, objects_of
 from rules.nodes.pools import POOL_KINDS
 from rules.schema.errors import suggestion
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Message, MessageError
 
 _POOL_KINDS: Final = frozenset(kind.kind for kind in POOL_KINDS)
 _SLICE: Final = "ResourceSlice"
@@ -463,13 +463,8 @@ def parse_driver(text: str, facts: Facts = BUILT_IN) -> Driver:
     return Driver(version, least.cuda, least.by if least.by != version.branch else None)
 
 
-class ChangeError(ValueError):
+class ChangeError(MessageError):
     """A change cannot be applied: its selector selects nothing or is ambiguous. The user's fault."""
 
     def __init__(self, text: Message, **facts: object) -> None:
-        self._text = text.having(**facts)
-        super().__init__(self._text.en)
-
-    def message(self, language: Language) -> str:
-        """Return the message: what is wrong, and what to do."""
-        return self._text.in_language(language)
+        super().__init__(text.having(**facts))

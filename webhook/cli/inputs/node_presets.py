@@ -12,8 +12,8 @@ from rules import Facts
 from rules.cuda.tables import gpu_model
 from rules.nodes.cloud_labels import has_no_gpu, product_of_label
 from rules.nodes.label_families import LabelNames
-from rules.schema.errors import suggestion
-from rules.text.i18n import Message
+from rules.schema.errors import suggested
+from rules.text.i18n import Message, located
 from webhook.cli.inputs.node_changes import ChangeError, labels_with, parse_driver
 from webhook.cli.terminal.console import BadInputError, print_note
 
@@ -28,6 +28,11 @@ _NO_DRIVER: Final = Message(
     "{name} is a node by facts; its driver is unknown ({name}@570 states one), its number of GPUs is not "
     "checked"
 )
+_NO_PRESET: Final = Message(
+    "{name}: no file or GPU has this name{hint} (known: {known}; machine types such as gke:g2-standard-8, "
+    "eks:p4d.24xlarge)"
+)
+_UNKNOWN_MACHINE: Final = Message("{name}: no GPU of this machine type is known; name its GPU, such as l4")
 _WITH_DRIVER: Final = Message("{name} is a node by facts; its number of GPUs is not checked")
 
 
@@ -42,15 +47,13 @@ def preset_node(text: str, facts: Facts) -> dict[str, Any] | None:
         if "." in text:  # a file
             return None
         known = _names(facts)
-        raise BadInputError(
-            f"{text}: no file or GPU has this name{suggestion(name.lower(), known)} "
-            f"(known: {', '.join(known)}; machine types such as gke:g2-standard-8, eks:p4d.24xlarge)"
-        )
+        hint = suggested(name.lower(), known)
+        raise BadInputError(_NO_PRESET.having(name=text, hint=hint, known=", ".join(known)))
     if has_driver:
         try:
             labels = labels_with(labels, parse_driver(driver, facts), [LabelNames()], add=True)
         except ChangeError as error:
-            raise BadInputError(f"{text}: {error}") from None
+            raise BadInputError(located(text, error.text)) from None
     print_note((_WITH_DRIVER if has_driver else _NO_DRIVER).having(name=text))
     metadata = {"name": re.sub("[:_@]", "-", text).lower(), "labels": labels}
     status = {"allocatable": {"nvidia.com/gpu": _GPUS}, "conditions": [{"type": "Ready", "status": "True"}]}
@@ -67,9 +70,9 @@ def _labels(name: str, facts: Facts) -> dict[str, str] | None:
     cloud, colon, machine = name.partition(":")
     if colon and cloud in _CLOUDS:
         if has_no_gpu(facts, _TYPE, machine):
-            raise BadInputError(f"{name}: this machine type has no GPU of NVIDIA")
+            raise BadInputError(Message("{name}: this machine type has no GPU of NVIDIA", name=name))
         if product_of_label(facts, _TYPE, machine) is None:
-            raise BadInputError(f"{name}: no GPU of this machine type is known; name its GPU, such as l4")
+            raise BadInputError(_UNKNOWN_MACHINE.having(name=name))
         return {_TYPE: machine}
     products = (f"{prefix}{name.upper()}" for prefix in _PREFIXES)
     product = next((product for product in products if gpu_model(facts, product)), None)

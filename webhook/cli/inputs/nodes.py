@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from rules import Facts, Inventory, InventoryError, inventory_of
 from rules.cuda.tables import BUILT_IN
+from rules.text.i18n import Message
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_path
@@ -16,7 +17,8 @@ from webhook.cli.terminal.console import BadInputError, progress
 from webhook.cli.terminal.vocabulary import READING_NODES
 
 # kubectl refuses a list of kinds if the cluster lacks one of them.
-_VALID_LIST: Final = (
+_VALID_LIST: Final = Message(
+    "{place}: {error}; "
     "`kubectl get nodes -o yaml` prints a valid list; "
     "`kubectl get nodes,nodepools -o yaml` adds the NodePools of Karpenter"
 )
@@ -71,12 +73,12 @@ def _node_documents(path: str, preset: dict[str, Any] | None) -> Iterator[Docume
         empty = True
         for document in read(text, name):
             if isinstance(document, SourceError):
-                raise BadInputError(str(document))
+                raise BadInputError(document.text)
             if document.value is not None:
                 empty = False
                 yield document
         if empty:
-            raise BadInputError(f"{name}: no nodes in this file")
+            raise BadInputError(Message("{name}: no nodes in this file", name=name))
 
 
 def _check_nodes(document: Document) -> None:
@@ -84,4 +86,5 @@ def _check_nodes(document: Document) -> None:
     try:
         inventory_of(document.value)
     except InventoryError as error:
-        raise BadInputError(f"{document.locate()}: {error}; {_VALID_LIST}") from None
+        problem = _VALID_LIST.having(place=document.locate(), error=error.text)
+        raise BadInputError(problem) from None

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 from rules import AdmissionRequest, Workloads
+from rules.text.i18n import Message, MessageError, Text, located
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.files import read_path
@@ -16,10 +17,11 @@ from webhook.cli.terminal.console import print_warning
 # Fields of a container's resources in which people misspell others.
 _RESOURCE_FIELDS: Final = ("limits", "requests")
 _MIN_SIMILARITY: Final = 0.8
-
-
-class InputError(ValueError):
-    """One object cannot be evaluated; the message has the place and the reason. The author's fault."""
+NO_OBJECTS: Final = Message("contains no objects")
+NO_OBJECT: Final = Message("expected a Kubernetes object with apiVersion and kind")
+_LAST_USED: Final = Message("{duplicate}; the last value is used")
+_UNKNOWN_KIND: Final = Message("unknown kind {kind!r} – did you mean {expected!r}?")
+_UNKNOWN_FIELD: Final = Message("{place}: unknown field {key!r} – did you mean {expected!r}?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +41,14 @@ class ObjectSource:
         for step in self.path:
             value = value[step]
         return self.document.locate((*self.path, *_steps(value, text)))
+
+
+class InputError(MessageError):
+    """One object cannot be evaluated. The author's fault. problem: the text without the place."""
+
+    def __init__(self, place: ObjectSource, problem: Message) -> None:
+        super().__init__(located(place, problem))
+        self.problem = problem
 
 
 def _steps(value: Any, text: str) -> Iterator[str | int]:
@@ -80,11 +90,11 @@ def objects_in(path: str) -> Iterator[tuple[ObjectSource, Any] | SourceError]:
                 yield document
             elif document.value is not None:
                 for duplicate in document.duplicates:
-                    print_warning(f"{duplicate}; the last value is used")
+                    print_warning(_LAST_USED.having(duplicate=duplicate.text))
                 for place, value in document.objects():
                     yield ObjectSource(document, place), value
     if empty:
-        yield SourceError(Location(path), "contains no objects")
+        yield SourceError(Location(path), NO_OBJECTS)
 
 
 def subject_of(source: ObjectSource, value: Any, namespace: str, workloads: Workloads) -> Subject:
@@ -97,7 +107,7 @@ def subject_of(source: ObjectSource, value: Any, namespace: str, workloads: Work
     known = {kind.lower(): kind for group, kind in workloads.paths if group == request.group}
     expected = known.get(request.kind.lower(), request.kind)
     if expected != request.kind:
-        raise InputError(f"{source}: unknown kind {request.kind!r} – did you mean {expected!r}?")
+        raise InputError(source, _UNKNOWN_KIND.having(kind=request.kind, expected=expected))
     _check_resources(source, value)
     return Subject(source, request, name)
 
@@ -115,9 +125,7 @@ def _check_resources(source: ObjectSource, document: Any) -> None:
             for key in value.keys() - set(_RESOURCE_FIELDS):
                 if similar := get_close_matches(str(key), _RESOURCE_FIELDS, n=1, cutoff=_MIN_SIMILARITY):
                     place = field_path((*path, key))
-                    raise InputError(
-                        f"{source}: {place}: unknown field {key!r} – did you mean {similar[0]!r}?"
-                    )
+                    raise InputError(source, _UNKNOWN_FIELD.having(place=place, key=key, expected=similar[0]))
         todo += [((*path, step), inner) for step, inner in items if isinstance(inner, dict | list)]
 
 
@@ -126,14 +134,14 @@ def request_of(source: ObjectSource, value: Any, namespace: str) -> tuple[Admiss
     if not isinstance(value, dict) or not all(
         isinstance(value.get(key), str) for key in ("apiVersion", "kind")
     ):
-        raise InputError(f"{source}: expected a Kubernetes object with apiVersion and kind")
+        raise InputError(source, NO_OBJECT)
     if value["kind"] == "AdmissionReview":
         from webhook.admission.review import ReviewError, decode_review, encode
 
         try:
             review = decode_review(encode(value), mutating=True)
         except ReviewError as error:
-            raise InputError(f"{source}: {error}") from None
+            raise InputError(source, Text(str(error))) from None
         return review.request, review.name or _name(review.request.object or review.request.old_object or {})
     metadata = value.get("metadata")
     metadata = metadata if isinstance(metadata, dict) else {}

@@ -239,7 +239,7 @@ class Quotas:
         try:
             return self._source.query(lambda cluster: cluster.limits(namespace))
         except BadInputError as error:
-            print_warning(_NOT_READ.having(why=error), self._language)
+            print_warning(_NOT_READ.having(why=error.text), self._language)
             return []
 
 

@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 import click
 
 from rules import Language
-from rules.schema.errors import suggestion
+from rules.schema.errors import suggested
 from rules.text.glob import glob
 from rules.text.i18n import Message
-from webhook.cli.terminal.console import BadInputError, current_language
+from webhook.cli.terminal.console import BadInputError
 from webhook.cli.terminal.vocabulary import NO_COLUMN, NO_FILTER, NOT_NAMED, USE_PATH_OPTION, heading
 
 T = TypeVar("T")
@@ -40,10 +40,9 @@ def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], M
         negated = column.endswith("!")
         column = column.removesuffix("!").strip().lower()
         if not (column and equals):
-            raise BadInputError(NO_FILTER.having(text=part).in_language(current_language()))
+            raise BadInputError(NO_FILTER.having(text=part))
         if columns and column not in columns:
-            words = NO_COLUMN.in_language(current_language())
-            raise BadInputError(words.format(name=column, columns=", ".join(columns)))
+            raise BadInputError(NO_COLUMN.having(name=column, columns=", ".join(columns)))
         matches = glob(pattern.strip()).fullmatch
         rows = [
             (row, item) for row, item in rows if any(map(matches, row[column].split(", "))) is not negated
@@ -69,9 +68,7 @@ def named(
     for name in chosen:
         matching = list(filter(glob(name).fullmatch, known))
         if not matching:
-            language = current_language()
-            message = NOT_NAMED.having(noun=noun, name=name).in_language(language)
-            path_hint = for_paths.in_language(language) if Path(name).exists() else ""
-            raise BadInputError(f"{message}{suggestion(name, known) or path_hint}")
+            hint = suggested(name, known) or (for_paths if Path(name).exists() else Message())
+            raise BadInputError(NOT_NAMED.having(noun=noun, name=name, hint=hint))
         selected |= dict.fromkeys(matching)
     return list(selected) if chosen else list(known)

@@ -37,22 +37,20 @@ from rules.model.rule import FactRelease, reads_namespaces
 from rules.model.workload_kinds import built_in_workloads
 from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
-from rules.schema.errors import suggestion
+from rules.schema.errors import suggested
 from rules.schema.workload_kinds import read_workloads
-from rules.text.i18n import Message
-from rules.text.printable import printable
+from rules.text.i18n import Line, Lines, Message, located
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
 from webhook.cli.inputs.nodes import read_nodes
 from webhook.cli.inputs.not_checked import completed
-from webhook.cli.inputs.objects import InputError, Subject, objects_in, subject_of
+from webhook.cli.inputs.objects import NO_OBJECTS, InputError, Subject, objects_in, subject_of
 from webhook.cli.inputs.options import option_group
 from webhook.cli.inputs.quotas import Quotas
 from webhook.cli.terminal.console import (
     BadInputError,
     ForbiddenError,
-    lines,
     print_error,
     print_note,
     print_warning,
@@ -74,6 +72,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 NO_RULES: Final = Message("no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type")
+_NO_SUCH_RULE: Final = Message("no enabled compatibility rule is named {name!r}{hint}")
+_DIFFERENT_LABELS: Final = Message("rules set different labels; choose one with --rule: {rules}")
 _DENIED: Final = 1
 _WARNED: Final = 3
 
@@ -124,7 +124,7 @@ class Session:
         """The rules that objects are evaluated with: of options, cluster or built-in; prints their errors."""
         loaded = self._rules_in_force()
         for error in loaded.errors:
-            self.add_error(error.line(self.language), self.language)
+            self.add_error(error.located)
         return self.with_facts(loaded.rules)
 
     @cached_property
@@ -132,7 +132,7 @@ class Session:
         """The built-in workload kinds and those in files. Raises BadInputError with all errors in them."""
         kinds, errors = read_workloads(pair for path in self.workload_paths for pair in read_path(path))
         if errors:
-            raise BadInputError(lines("\n".join([printable(str(error)) for error in errors])))
+            raise BadInputError(Lines("\n", [Line("{error}", error=error.located) for error in errors]))
         return built_in_workloads() | kinds
 
     @cached_property
@@ -228,7 +228,7 @@ class Session:
             return Loaded(built_in)
         loaded = self._load(self.sources(chosen))
         if chosen and not loaded.errors and not any(loaded.rules):
-            raise BadInputError(f"{', '.join(chosen)}: {NO_RULES.en}")
+            raise BadInputError(located(", ".join(chosen), NO_RULES))
         return loaded
 
     def _built_in(self, chosen: Sequence[str]) -> RuleSet | None:
@@ -348,7 +348,8 @@ class Session:
         if not self.nodes_given:
             self.use_current_cluster("--nodes FILE")
         if not (len(self.inventory) or self.inventory.node_pools.pools):
-            raise BadInputError(f"{', '.join(self.node_paths) or 'this cluster'}: no nodes")
+            where = ", ".join(self.node_paths) or Message("this cluster")
+            raise BadInputError(Message("{where}: no nodes", where=where))
         return self.inventory
 
     @cached_property
@@ -362,13 +363,12 @@ class Session:
         """The labels of nodes that the compatibility rules define. Raises BadInputError if these differ."""
         rules = {rule.name: rule for rule in self.label_rules.compatibility if rule.enabled}
         if self.rule and self.rule not in rules:
-            hint = suggestion(self.rule, rules)
-            raise BadInputError(f"no enabled compatibility rule is named {self.rule!r}{hint}")
+            hint = suggested(self.rule, rules)
+            raise BadInputError(_NO_SUCH_RULE.having(name=self.rule, hint=hint))
         chosen = [rules[self.rule]] if self.rule else rules.values()
         names = {rule.sharing.labels: rule.name for rule in chosen}
         if len(names) > 1:
-            message = f"rules set different labels; choose one with --rule: {', '.join(names.values())}"
-            raise BadInputError(message)
+            raise BadInputError(_DIFFERENT_LABELS.having(rules=", ".join(names.values())))
         return next(iter(names), LabelNames())
 
     # Decisions
@@ -405,12 +405,12 @@ class Session:
         print_note(message, self.language)
         self.notes.append(message if isinstance(message, str) else message.in_language(self.language))
 
-    def add_error(self, message: str, language: Language = Language.EN) -> None:
+    def add_error(self, message: Message) -> None:
         """Print an error on stderr; the exit status is 2 then."""
         if self.is_earlier:
             self.add_note(EARLIER_NOT_COMPARED.having(why=message))
             return
-        print_error(message, language)
+        print_error(message)
         self.failed = True
 
     def add_objects(self, documents: Sequence[Any], namespace: str) -> None:
@@ -433,20 +433,20 @@ class Session:
         for path, objects in files:
             for entry in objects:
                 if isinstance(entry, SourceError):
-                    self.add_error(str(entry))
+                    self.add_error(entry.text)
                     continue
                 source, value = entry
                 try:
                     subject = self._with_defaults(subject_of(source, value, namespace, self.policy.workloads))
                     result = decide(subject.request)
                 except InputError as error:
-                    self.add_error(str(error))
+                    self.add_error(error.text)
                 except ObjectError as error:
-                    self.add_error(f"{source}: {error}")
+                    self.add_error(located(source, error.text))
                 else:
                     yield subject, result
             if not objects:
-                self.add_error(f"{path}: contains no objects")
+                self.add_error(located(path, NO_OBJECTS))
 
     def _with_defaults(self, subject: Subject) -> Subject:
         """Return a subject as webhooks see it; add a note on the defaults of a LimitRange."""

@@ -109,7 +109,7 @@ def command(
             sum(node_class.members for node_class in classes if not labelled(node_class.capabilities))
         )
         if output == "svg" and not tables:
-            raise BadInputError("no node has GPU labels")
+            raise BadInputError(Message("no node has GPU labels"))
     elif session.rule_paths or session.rule or changes:
         raise UsageError(Message("--rules, --rule and changes of nodes require --nodes or --context"))
     else:

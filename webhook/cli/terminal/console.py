@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from rules import Language
-from rules.text.i18n import Message, width
+from rules.text.i18n import Lines, Message, width
 from rules.text.printable import printable, printable_json
 from webhook.cli.terminal.usage_errors import text_of_error, usage_of
 from webhook.cli.terminal.vocabulary import COLON, COUNTED, LEVELS, NOTE, heading, is_word, value
@@ -36,19 +36,17 @@ _MIN_WIDTH: Final = 12  # columns of a cell that is cut; versions and numbers ar
 
 
 class BadInputError(click.ClickException):
-    """The input of a command cannot be used; the message has the place and the reason. The caller's fault."""
+    """The input of a command cannot be used; the text has the place and the reason. The caller's fault."""
 
     exit_code = 2
+
+    def __init__(self, text: Message) -> None:
+        super().__init__(text.en)
+        self.text = text
 
 
 class ForbiddenError(BadInputError):
     """The user has no right to read objects of a cluster."""
-
-
-def os_error_text(error: OSError) -> str:
-    """Return the message of a system error with its file name, without the error number."""
-    why = error.strerror or str(error)
-    return why if error.filename is None else f"{error.filename}: {why}"
 
 
 def counted(number: int, noun: str) -> Message:
@@ -101,16 +99,24 @@ def led(word: Message | str, text: str, language: Language, **style: Any) -> Sty
     return Styled(f"{styled(begin.rstrip(), **style)}{' ' * begin.endswith(' ')}{shown}")
 
 
-def print_error(message: str, language: Language = Language.EN, color: bool | None = None) -> None:
-    """Print an error on stderr. language: of the text. color: whether to use colours; None: as the stream."""
-    print_line(led(LEVELS["error"], message, language, fg="red", bold=True), err=True, color=color)
+def print_error(message: str | Message, language: Language | None = None, color: bool | None = None) -> None:
+    """Print an error on stderr.
+
+    language: see `_rendered`. color: whether to use colours; None: as the stream.
+    """
+    text, language = _rendered(message, language)
+    print_line(led(LEVELS["error"], text, language, fg="red", bold=True), err=True, color=color)
 
 
 def show_error(error: click.ClickException, language: Language) -> None:
     """Print the error that ends a command, below the usage of the command if it was called in a wrong way."""
     if isinstance(error, click.UsageError) and error.ctx:
         click.echo(usage_of(error.ctx, language), err=True)
-    text, language = text_of_error(error, language)
+    if isinstance(error, BadInputError):
+        text = error.text.in_language(language)
+        text = lines(text) if isinstance(error.text, Lines) else text
+    else:
+        text, language = text_of_error(error, language)
     print_error(text, language, color=error.show_color)
 
 

@@ -205,12 +205,14 @@ OUT_OF_SUPPORT: Final = Message("out of support: driver {branches}")
 SUPPORT_ENDS: Final = Message("support ends: driver {branches}")
 
 # Selections of rows.
-NOT_NAMED: Final = Message("no {noun} is named {name!r}")
+NOT_NAMED: Final = Message("no {noun} is named {name!r}{hint}")
 RULE_NOUN: Final = Message("rule")
 WORKLOAD_NOUN: Final = Message("workload")
 NODE_NOUN: Final = Message("node")
 USE_FILENAME: Final = Message("; to read a file or folder, use -f")
 USE_PATH_OPTION: Final = Message("; to read a file or folder, use --rules or --nodes")
+INVALID_POD: Final = Message("invalid pod: metadata or spec is missing")
+NOT_LISTENING: Final = Message("cannot listen on port {port}: {why}")
 NO_FILTER: Final = Message("--filter: expected COLUMN=GLOB or COLUMN!=GLOB, got {text!r}")
 NO_COLUMN: Final = Message("--filter: no column is named {name!r}; the columns are {columns}")
 

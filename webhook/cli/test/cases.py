@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from pydantic import ValidationError
 
@@ -16,10 +16,10 @@ from rules import inventory_of
 from rules.model.decision import AdmissionRequest
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_row import InventoryError
-from rules.schema.errors import RuleError, describe, reason_of, suggestion
+from rules.schema.errors import RuleError, kind_of, suggested
 from rules.schema.exemption import instant
 from rules.schema.validation_errors import schema_errors
-from rules.text.i18n import Language, Message
+from rules.text.i18n import Language, Message, MessageError
 from rules.text.paths import Path
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.test.schema import (
@@ -31,8 +31,14 @@ from webhook.cli.test.schema import (
     RuleTestDocument,
 )
 
-# Returns the documents of a file that a test names. Raises SourceError if it cannot be read.
+# Returns the documents of a file that a test names. Raises MessageError if it cannot be read.
 Opener = Callable[[str], list[Document]]
+
+_NO_TEST: Final = Message("no document of kind {kind} in this file", kind=KIND)
+_DUPLICATE: Final = Message("duplicate name: {place} has it too")
+_OTHER_KIND: Final = Message("expected kind: {kind}, got {actual}{hint}")
+_OBJECTS: Final = Message("expected a file with one object, found {count}")
+_NO_OBJECT: Final = Message("expected a Kubernetes object with apiVersion, kind and metadata")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +86,17 @@ def read_tests(text: str, file: str, opener: Opener) -> tuple[list[RuleTest], li
         if isinstance(document, SourceError) or document.value is not None
     ]
     if not documents:
-        errors.append(RuleError(Location(file), (), f"no document of kind {KIND} in this file"))
+        errors.append(RuleError(Location(file), (), _NO_TEST))
     for document in documents:
         if isinstance(document, SourceError):
-            errors.append(RuleError(document.location, (), document.message))
+            errors.append(RuleError(document.location, (), document.problem))
             continue
         reader = _Reader(document, opener)
         test = reader.test()
         for case in test.cases if test else ():
             first = names.setdefault(case.name, case)
             if first is not case:
-                reader.add_error((*case.path, "name"), f"duplicate name: {first.location} has it too")
+                reader.add_error((*case.path, "name"), _DUPLICATE.having(place=first.location))
         errors += reader.errors
         if test and not reader.errors:
             tests.append(test)
@@ -104,10 +110,10 @@ class _Reader:
         self._document = document
         self._opener = opener
         self.errors = [
-            RuleError(duplicate.location, (), duplicate.message) for duplicate in document.duplicates
+            RuleError(duplicate.location, (), duplicate.problem) for duplicate in document.duplicates
         ]
 
-    def add_error(self, path: Path, message: Message | str) -> None:
+    def add_error(self, path: Path, message: Message) -> None:
         """Add an error at a path of the document."""
         self.errors.append(RuleError(self._document.locate(path), path, message))
 
@@ -116,10 +122,9 @@ class _Reader:
         value = self._document.value
         kind = value.get("kind") if isinstance(value, dict) else None
         if kind != KIND:
-            hint = suggestion(str(kind), [KIND])
-            self.add_error(
-                ("kind",) if kind else (), f"expected kind: {KIND}, got {kind or describe(value)}{hint}"
-            )
+            hint = suggested(str(kind), [KIND])
+            problem = _OTHER_KIND.having(kind=KIND, actual=kind or kind_of(value), hint=hint)
+            self.add_error(("kind",) if kind else (), problem)
             return None
         try:
             test = RuleTestDocument.model_validate(value)
@@ -157,7 +162,7 @@ class _Reader:
             objects = [item for document in documents for _, item in document.objects()]
             if len(objects) != 1:
                 if documents:
-                    self.add_error(path, f"expected a file with one object, found {len(objects)}")
+                    self.add_error(path, _OBJECTS.having(count=len(objects)))
                 return None
             (value,) = objects
         elif "kind" not in value:
@@ -165,7 +170,7 @@ class _Reader:
         kind = value.get("kind") if isinstance(value, dict) else None
         metadata = value.get("metadata", {}) if kind else None
         if not isinstance(kind, str) or not isinstance(metadata, dict):
-            self.add_error(path, "expected a Kubernetes object with apiVersion, kind and metadata")
+            self.add_error(path, _NO_OBJECT)
             return None
         group = str(value.get("apiVersion", "")).rpartition("/")[0]
         namespace = metadata.get("namespace") or case.namespace or "default"
@@ -180,7 +185,9 @@ class _Reader:
                 try:
                     inventory_of(item)
                 except InventoryError as error:
-                    self.add_error((*path, at), f"{f'{node.file}: ' if node.file else ''}{error}")
+                    place = f"{node.file}: " if node.file else ""
+                    problem = Message("{place}{problem}", place=place, problem=error.text)
+                    self.add_error((*path, at), problem)
                 else:
                     objects.append(item)
         return inventory_of(objects)
@@ -189,11 +196,11 @@ class _Reader:
         """Return the documents of the file named at a path, without empty ones."""
         try:
             documents = [document for document in self._opener(name) if document.value is not None]
-        except SourceError as error:
-            self.add_error(path, reason_of(error))
+        except MessageError as error:
+            self.add_error(path, error.text)
             return []
         if not documents:
-            self.add_error(path, f"{name}: the file is empty")
+            self.add_error(path, Message("{name}: the file is empty", name=name))
         return documents
 
 

@@ -91,10 +91,10 @@ def command(paths: tuple[str, ...], output: str, pattern: str, update: bool, ses
     errors = errors_of(files)
     if output == "text":
         for error in errors:
-            print_error(error.line(language), language)
+            print_error(error.located)
         print_summary(lines(f"\n{summary_of(files, language)}"), err=False)
     else:
         click.echo(MACHINE_FORMATS[output](files))
     if not errors and not any(result.results for result in files):
-        raise BadInputError(f"no case matches --run {pattern!r}")
+        raise BadInputError(Message("no case matches --run {pattern!r}", pattern=pattern))
     sys.exit(BAD_INPUT if errors else FAILED if any(result.failed for result in files) else 0)

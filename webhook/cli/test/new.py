@@ -22,6 +22,9 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?")  # part of name
 _NINETY_DAYS: Final = timedelta(days=90)  # a quarter, then the exemption is reviewed
 _CATALOG: Final = Path("rules/catalog")  # in a checkout
 _LIST: Final = "kustomization.yaml"
+_NO_NAME: Final = Message("--name: expected lower-case letters, digits and -, got {name!r}")
+_NO_CATALOG: Final = Message("no {file} here; run this in the top folder of a checkout of gpugate")
+_EXISTS: Final = Message("{path} already exists; set another --name or --folder")
 _WROTE: Final = Message("wrote {path}")
 _LISTED: Final = Message("listed in {one} and {other}")
 _NEXT: Final = Message("next: edit both, then")
@@ -55,13 +58,11 @@ def command(kind: str, name: str, folder: str | None, catalog: bool, lang: str) 
       gpugate rules new compatibility --name acme --catalog
     """
     if not _NAME.fullmatch(name):
-        raise BadInputError(f"--name: expected lower-case letters, digits and -, got {name!r}")
+        raise BadInputError(_NO_NAME.having(name=name))
     if catalog and folder:
         raise UsageError(Message("--catalog has its own folder; leave out --folder"))
     if catalog and not (_CATALOG / _LIST).is_file():
-        raise BadInputError(
-            f"no {_CATALOG / _LIST} here; run this in the top folder of a checkout of gpugate"
-        )
+        raise BadInputError(_NO_CATALOG.having(file=_CATALOG / _LIST))
     texts = _texts(kind, name)
     if not (catalog or folder):
         click.echo("\n".join(f"# {file}\n{text}" for file, text in texts.items()), nl=False)
@@ -71,7 +72,7 @@ def command(kind: str, name: str, folder: str | None, catalog: bool, lang: str) 
     paths = [target / file for file in texts]
     for path in paths:
         if path.exists():
-            raise BadInputError(f"{path} already exists; set another --name or --folder")
+            raise BadInputError(_EXISTS.having(path=path))
     target.mkdir(parents=True, exist_ok=True)
     for path, text in zip(paths, texts.values(), strict=True):
         path.write_text(text, "utf-8")

@@ -28,12 +28,14 @@ from rules import (
     load_rules,
 )
 from rules.schema.config_map import ENABLED_LABEL, LABEL_PREFIXES
-from rules.schema.errors import suggestion
+from rules.schema.errors import suggested
 from rules.text.glob import glob
-from rules.text.yaml_document import Document, Location, SourceError, read
+from rules.text.i18n import Message, MessageError
+from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.files import catalog_path, read_path
 from webhook.cli.inputs.yaml_edit import Edit, edited, list_edit, scalar_edit
 from webhook.cli.terminal.console import BadInputError
+from webhook.cli.terminal.vocabulary import NOT_NAMED, RULE_NOUN
 from webhook.cli.test.cases import Case, RuleTest, read_tests
 from webhook.cli.test.comparison import Difference, differences, value_at
 
@@ -42,6 +44,10 @@ BUILT_IN: Final = "shipped:"
 
 Select = Callable[[str], bool]
 
+_NO_RULES: Final = Message("no rules in {paths}")
+_NO_PODS: Final = Message(
+    "objects of kind {kind} of API group {group!r} do not contain pods, so no rule applies"
+)
 _ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFIXES))
 
 
@@ -113,7 +119,7 @@ class Runner:
                     results.append(run_case(case, policy))
                 except (ObjectError, _NoPodsError) as error:
                     where = (*case.path, "pod")
-                    errors.append(RuleError(case.document.locate(where), where, str(error)))
+                    errors.append(RuleError(case.document.locate(where), where, error.text))
         return FileResult(file, tuple(results), skipped, tuple(errors))
 
     def update(self, file: str, text: str) -> FileResult:
@@ -143,13 +149,13 @@ class Runner:
                 new_errors.append(RuleError(document.locate(("rules", at)), ("rules", at), reason))
         if not new_errors and not rules.names:
             new_errors.append(
-                RuleError(document.locate(("rules",)), ("rules",), f"no rules in {', '.join(paths)}")
+                RuleError(document.locate(("rules",)), ("rules",), _NO_RULES.having(paths=", ".join(paths)))
             )
         for field, patterns in (("enable", test.enable), ("disable", test.disable)):
             for at, pattern in enumerate(patterns if not new_errors else ()):
                 if not any(map(glob(pattern).fullmatch, rules.names)):
-                    hint = suggestion(pattern, rules.names)
-                    message = f"no rule is named {pattern!r}{hint}"
+                    hint = suggested(pattern, rules.names)
+                    message = NOT_NAMED.having(noun=RULE_NOUN, name=pattern, hint=hint)
                     new_errors.append(RuleError(document.locate((field, at)), (field, at), message))
         errors += new_errors
         return None if new_errors else rules.policy
@@ -172,19 +178,19 @@ class _Rules:
     """The rules of a test."""
 
     loaded: Loaded
-    unread: Mapping[str, str]  # reason by path that cannot be read
+    unread: Mapping[str, Message]  # reason by path that cannot be read
     names: frozenset[str]
     policy: Policy
 
 
 def _load(key: _Key, namespace: str, compiled: Callable[[RuleSet, Language], Policy]) -> _Rules:
     texts: dict[str, str] = {}
-    unread: dict[str, str] = {}
+    unread: dict[str, Message] = {}
     for path in key.paths:
         try:
             texts |= read_path(path)
         except BadInputError as error:
-            unread[path] = error.format_message()
+            unread[path] = error.text
     states = [
         *((glob(name), "true") for name in key.enable),
         *((glob(name), "false") for name in key.disable),
@@ -214,7 +220,7 @@ def _with_states(file: str, text: str, states: Iterable[tuple[re.Pattern[str], s
     return edited(text, filter(None, edits))
 
 
-class _NoPodsError(ValueError):
+class _NoPodsError(MessageError):
     """The kind of the object does not contain pods. The fault of the case's author."""
 
 
@@ -222,8 +228,7 @@ def run_case(case: Case, policy: Policy) -> CaseResult:
     """Run a case. Raises ObjectError or _NoPodsError if its object cannot be evaluated."""
     request = case.request
     if not policy.workloads.holds_pods(request.group, request.kind):
-        kind = f"{request.kind} of API group {request.group!r}"
-        raise _NoPodsError(f"objects of kind {kind} do not contain pods, so no rule applies")
+        raise _NoPodsError(_NO_PODS.having(kind=request.kind, group=request.group))
     start = perf_counter()
     inventory = case.inventory.with_facts(policy.facts)
     decision = decide(Snapshot(policy, inventory, namespaces=case.namespaces), request, case.now)
@@ -249,7 +254,7 @@ def resolve(file: str, name: str) -> str:
 
 
 def _documents(path: str) -> list[Document]:
-    """Return the documents of a file. Raises SourceError."""
+    """Return the documents of a file. Raises MessageError."""
     documents: list[Document] = []
     try:
         for name, text in read_path(path):
@@ -258,6 +263,5 @@ def _documents(path: str) -> list[Document]:
                     raise document
                 documents.append(document)
     except BadInputError as error:
-        reason = error.format_message().removeprefix(f"{path}: ")
-        raise SourceError(Location(path), reason) from None
+        raise MessageError(error.text) from None
     return documents

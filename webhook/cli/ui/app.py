@@ -29,7 +29,7 @@ from webhook.cli.ui.page import Page, Question
 from webhook.cli.ui.tables import matrix
 from webhook.cli.why.failures import causes, log_statements
 
-T = TypeVar("T")
+T = TypeVar("T", "Question", "OpenedCase", "PastedLog")
 
 # Bytes of a request, as the API server limits them (MaxRequestBodyBytes); two texts with nodes are far below.
 MAX_BODY: Final = 3 * 1024 * 1024
@@ -58,6 +58,7 @@ class OpenedCase(msgspec.Struct, forbid_unknown_fields=True):
     """The text of a case file that the user opens."""
 
     text: str
+    language: Language = Language.EN
 
 
 class PastedLog(msgspec.Struct, forbid_unknown_fields=True):
@@ -128,14 +129,15 @@ def _add_answers(app: flask.Flask, page: Page) -> None:
         def view() -> flask.Response:
             try:
                 question = msgspec.json.decode(flask.request.get_data(), type=kind)
-                with lock:
-                    return _json(answer(question))
             except (msgspec.DecodeError, UnicodeDecodeError) as error:
                 return _problem(str(error))
+            try:
+                with lock:
+                    return _json(answer(question))
             except SourceError as error:
-                return _problem(error.message, error)
+                return _problem(error.problem.in_language(question.language), error)
             except CaseError as error:
-                return _problem(str(error))
+                return _problem(error.text.in_language(question.language))
 
         app.add_url_rule(path, path, view, methods=["POST"])
 

@@ -14,9 +14,9 @@ from rules.nodes.node_row import objects_of
 from rules.schema.exemption import instant
 from rules.schema.field_types import NonEmpty, RuleDocument, TextDocument
 from rules.schema.validation_errors import schema_errors
-from rules.text.i18n import Message
+from rules.text.i18n import Message, MessageError, Text, located
 from rules.text.yaml_document import Document, Location, SourceError
-from webhook.cli.inputs.objects import InputError, ObjectSource, Subject, request_of
+from webhook.cli.inputs.objects import NO_OBJECTS, InputError, ObjectSource, Subject, request_of
 from webhook.cli.test.cases import read_tests
 from webhook.cli.test.runner import BUILT_IN as SHIPPED
 from webhook.cli.test.runner import run_case
@@ -33,11 +33,11 @@ _NO_NODES_OF_CLUSTER: Final = Message(
 )
 _NO_RULES_OF_CLUSTER: Final = Message("a rule test needs rules in files; start gpugate ui with --rules FILE")
 _NOT_REPEATED: Final = Message("a rule test cannot repeat this decision: {why}")
-_NO_OBJECT: Final = Message("contains no objects")
+_NO_CASE: Final = Message("expected one document of kind {kind}", kind=KIND)
 
 
-class CaseError(ValueError):
-    """The case cannot be written. The fault of the user; the message says what to do."""
+class CaseError(MessageError):
+    """The case cannot be written. The fault of the user; the text says what to do."""
 
 
 class SavedCase(RuleDocument):
@@ -72,14 +72,16 @@ def read_case(text: str, name: str = "case") -> SavedCase:
     """Return the case in a text. Raises SourceError."""
     documents = documents_in(text, name)
     if len(documents) != 1:
-        raise SourceError(Location(name, 1, 1), f"expected one document of kind {KIND}")
+        raise SourceError(Location(name, 1, 1), _NO_CASE)
     (document,) = documents
     try:
         return SavedCase.model_validate(document.value)
     except ValidationError as error:
         first_error = schema_errors(error, SavedCase, document, (), "")[0]
-        message = f"{first_error.path}: {first_error.message}" if first_error.path else first_error.message
-        raise SourceError(first_error.location, message) from None
+        problem = first_error.text
+        if first_error.path:
+            problem = located(first_error.path, problem)
+        raise SourceError(first_error.location, problem) from None
 
 
 def examples() -> list[SavedCase]:
@@ -103,7 +105,7 @@ def write_case(page: Page, question: Question) -> str:
 def _node_text(page: Page, question: Question) -> str:
     if question.nodes == GIVEN and page.nodes:
         if page.nodes.text is None:
-            raise CaseError(_NO_NODES_OF_CLUSTER.in_language(question.language))
+            raise CaseError(_NO_NODES_OF_CLUSTER)
         return page.nodes.text
     return question.node_text if question.nodes == "text" else ""
 
@@ -116,7 +118,7 @@ def write_test(page: Page, question: Question) -> str:
     """
     language, rules, policy = question.language, page.rules_of(question), page.policy(question)
     if not rules.paths:
-        raise CaseError(_NO_RULES_OF_CLUSTER.in_language(language))
+        raise CaseError(_NO_RULES_OF_CLUSTER)
     nodes = [*_nodes(documents_in(_node_text(page, question), NODE_TEXT))]
     page.inventory(question)  # errors in the text with their lines
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -131,7 +133,7 @@ def write_test(page: Page, question: Question) -> str:
                     instant(now),
                 )
             except ObjectError as error:
-                raise SourceError(document.locate(place), str(error)) from None
+                raise SourceError(document.locate(place), error.text) from None
             case: dict[str, Any] = {"name": f"{subject.request.kind} {subject.name}: {_verb(decision)}"}
             if question.namespace != "default":
                 case["namespace"] = question.namespace
@@ -139,14 +141,14 @@ def write_test(page: Page, question: Question) -> str:
                 case["now"] = now
             cases.append(case | {"pod": value, "expect": _expect(decision, policy.language)})
     if not cases:
-        raise SourceError(Location(POD_TEXT, 1, 1), _NO_OBJECT.in_language(language))
+        raise SourceError(Location(POD_TEXT, 1, 1), NO_OBJECTS)
     paths = [f"{SHIPPED}." if path == BUILT_IN else path for path in rules.paths]
     test: dict[str, Any] = {"apiVersion": _VERSION, "kind": RULE_TEST, "rules": paths, "lang": language.value}
     if nodes:
         test["nodes"] = nodes
     text = dump_yaml(test | {"cases": cases})
     for why in _failures(text, page, question):
-        raise CaseError(_NOT_REPEATED.having(why=why).in_language(language))
+        raise CaseError(_NOT_REPEATED.having(why=why))
     return f"# gpugate test FILE; paths of rules are relative to the folder of this file\n{text}"
 
 
@@ -155,8 +157,7 @@ def _subject(document: Document, place: Any, value: Any, namespace: str) -> Subj
     try:
         request, name = request_of(source, value, namespace)
     except InputError as error:
-        message = str(error).removeprefix(f"{source}: ")
-        raise SourceError(document.locate(place), message) from None
+        raise SourceError(document.locate(place), error.problem) from None
     return Subject(source, request, name)
 
 
@@ -186,19 +187,19 @@ def _nodes(documents: list[Document]) -> Iterator[Mapping[str, Any]]:
             for node, _ in objects_of(document.value, NODE_TEXT):
                 yield {"kind": "Node"} | {key: node[key] for key in _NODE_KEYS if key in node}
         except InventoryError as error:
-            raise SourceError(document.locate(), str(error)) from None
+            raise SourceError(document.locate(), error.text) from None
 
 
-def _failures(text: str, page: Page, question: Question) -> Iterator[str]:
+def _failures(text: str, page: Page, question: Question) -> Iterator[Message]:
     """Yield why a rule test does not pass."""
     tests, errors = read_tests(text, RULE_TEST, lambda _: [])
-    yield from (error.line(question.language) for error in errors)
+    yield from (error.located for error in errors)
     policy = page.policy(question)
     for case in (case for test in tests for case in test.cases):
         try:
             result = run_case(case, policy)
-        except ValueError as error:  # no pods in this kind
-            yield str(error)
+        except MessageError as error:  # no pods in this kind
+            yield error.text
             continue
         for difference in result.differences:
-            yield "; ".join(f"{mark} {line}".strip() for mark, line in difference.lines)
+            yield Text("; ".join(f"{mark} {line}".strip() for mark, line in difference.lines))

@@ -11,6 +11,8 @@ from typing import Final
 
 import click
 
+from rules.text.i18n import Message
+from rules.text.os_errors import os_error_reason
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_built_in, read_path
@@ -28,6 +30,9 @@ from webhook.cli.ui.page import GIVEN, Nodes, Page, Rules
 
 # Characters of node files that a case file may contain; a page and its file stay easy to send.
 _MAX_SHARED: Final = 512 * 1024
+_NO_PORT: Final = Message("127.0.0.1:{port}: {why}; {fix}")
+_OTHER_PORT: Final = Message("set another --port")
+_HIGHER_PORT: Final = Message("set --port to 1024 or higher")
 
 
 @click.command()
@@ -115,7 +120,7 @@ def _open(page: Page, filename: str) -> None:
     try:
         case = read_case(text, filename)
     except SourceError as error:
-        raise BadInputError(str(error)) from None
+        raise BadInputError(error.text) from None
     page.pod, page.namespace = case.pod, case.namespace
     page.node_text = case.nodes
 
@@ -127,8 +132,9 @@ def _check_port(port: int) -> None:
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            fix = "set another --port" if error.errno == errno.EADDRINUSE else "set --port to 1024 or higher"
-            raise BadInputError(f"127.0.0.1:{port}: {error.strerror}; {fix}") from None
+            fix = _OTHER_PORT if error.errno == errno.EADDRINUSE else _HIGHER_PORT
+            reason = os_error_reason(error)
+            raise BadInputError(_NO_PORT.having(port=port, why=reason, fix=fix)) from None
 
 
 def _has_display() -> bool:

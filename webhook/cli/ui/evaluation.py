@@ -55,12 +55,12 @@ def evaluate(page: Page, question: Question) -> Json:
     try:
         inventory = page.inventory(question)
     except SourceError as error:
-        return {"errors": [_error(error, NODE_TEXT)], "duplicates": [], "objects": []}
+        return {"errors": [_error(error, NODE_TEXT, question.language)], "duplicates": [], "objects": []}
     policy, language = page.policy(question), question.language
     documents: list[Document] = []
     for entry in read(question.pod, POD_TEXT):
         if isinstance(entry, SourceError):
-            errors.append(_error(entry, POD_TEXT))
+            errors.append(_error(entry, POD_TEXT, language))
         elif entry.value is not None:
             documents.append(entry)
     values = [(document, *pair) for document in documents for pair in document.objects()]
@@ -81,15 +81,15 @@ def evaluate(page: Page, question: Question) -> Json:
             result = _Result(page, question, snapshot, quotas, explanation, subject.request)
             results.append({"line": line, "name": subject.name, **result.facts(document, place)})
         except (InputError, ObjectError) as error:
-            message = str(error).removeprefix(f"{source}: ")
-            source_error = SourceError(source.locate(message), message)
-            errors.append(_error(source_error, POD_TEXT))
+            problem = error.problem if isinstance(error, InputError) else error.text
+            source_error = SourceError(source.locate(problem.en), problem)
+            errors.append(_error(source_error, POD_TEXT, language))
     if len(values) > MAX_OBJECTS:
         document, place, _ = values[MAX_OBJECTS]
-        errors.append(_error(SourceError(document.locate(place), _TOO_MANY.in_language(language)), POD_TEXT))
+        errors.append(_error(SourceError(document.locate(place), _TOO_MANY), POD_TEXT, language))
     duplicates = [
-        _error(duplicate, POD_TEXT)
-        | {"message": _DUPLICATE.having(message=duplicate.message).in_language(language)}
+        _error(duplicate, POD_TEXT, language)
+        | {"message": _DUPLICATE.having(message=duplicate.problem).in_language(language)}
         for document in documents
         for duplicate in document.duplicates
     ]
@@ -282,6 +282,6 @@ def _diff(before: Any, after: Any) -> list[str]:
     return [*lines][2:]
 
 
-def _error(error: SourceError, where: str) -> Json:
-    location = error.location
-    return {"where": where, "line": location.line, "column": location.column, "message": error.message}
+def _error(error: SourceError, where: str, language: Language) -> Json:
+    location, message = error.location, error.problem.in_language(language)
+    return {"where": where, "line": location.line, "column": location.column, "message": message}

@@ -18,6 +18,7 @@ from rules import (
     compile_policy,
     inventory_of,
 )
+from rules.text.i18n import Message
 from rules.text.yaml_document import Document, Location, SourceError, read
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.quotas import Quotas
@@ -116,12 +117,12 @@ def inventory_in(text: str) -> Inventory:
     """Return the nodes and declared pools in a text. Raises SourceError, also for a text without them."""
     documents = documents_in(text, NODE_TEXT)
     if not documents:
-        raise SourceError(Location(NODE_TEXT, 1, 1), "contains no nodes")
+        raise SourceError(Location(NODE_TEXT, 1, 1), Message("contains no nodes"))
     for document in documents:
         try:
             inventory_of(document.value)
         except InventoryError as error:
-            raise SourceError(document.locate(), str(error)) from None
+            raise SourceError(document.locate(), error.text) from None
     return inventory_of([document.value for document in documents])
 
 

@@ -13,8 +13,8 @@ import click
 from rules import Language, ObjectError, Snapshot, compile_policy
 from rules.cuda.versions import CudaVersion
 from rules.nodes.driver_lifecycle import support_lines
-from rules.schema.errors import suggestion
-from rules.text.i18n import Message
+from rules.schema.errors import suggested
+from rules.text.i18n import Message, located
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import Workload
 from webhook.cli.inputs.completers import RULE_PATH
@@ -92,7 +92,7 @@ def _images(
     try:
         return tuple(parse_image_change(value) for value in values)
     except ChangeError as error:
-        raise click.BadParameter(error.message(current_language())) from None
+        raise click.BadParameter(error.text.in_language(current_language())) from None
 
 
 @click.command()
@@ -186,7 +186,7 @@ def _result(
     if new_rules:
         loaded = before.read_rules(new_rules)
         for error in loaded.errors:
-            before.add_error(error.line(language))
+            before.add_error(error.located)
         rules = before.with_facts(loaded.rules)
         paths = ", ".join(new_rules)
         done.append(Change(_RULES.having(paths=paths)))
@@ -214,7 +214,7 @@ def _result(
         )
 
     def on_error(subject: WorkloadRequest, error: ObjectError) -> None:
-        before.add_error(f"{subject.namespace}/{subject.owner}: {error}")
+        before.add_error(located(f"{subject.namespace}/{subject.owner}", error.text))
 
     return compare(subjects, state_before, state_after, done, changed if images else None, on_error)
 
@@ -226,9 +226,8 @@ def _check_images(images: Iterable[ImageChange], subjects: Iterable[WorkloadRequ
     )
     for change in images:
         if not any(map(change.of, used)):
-            text = _NO_IMAGE.in_language(current_language())
             known = used | {image.rpartition(":")[0] for image in used if ":" in image}
-            raise BadInputError(text.format(name=change.old, hint=suggestion(change.old, sorted(known))))
+            raise BadInputError(_NO_IMAGE.having(name=change.old, hint=suggested(change.old, sorted(known))))
 
 
 def _images_in(document: Any) -> list[str]:

@@ -13,7 +13,7 @@ import click
 from rules import AdmissionRequest, Decision, Language, ObjectError
 from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message, Text, located
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.source import list_workloads
 from webhook.cli.audit.workloads import WorkloadObject
@@ -37,6 +37,7 @@ from webhook.cli.terminal.vocabulary import (
     CAUSE_SEEN,
     CAUSE_UNKNOWN,
     EVENTS_EXPIRED,
+    INVALID_POD,
     LOG_BEFORE,
     LOG_OF,
     LOOKED_AT,
@@ -55,6 +56,10 @@ from webhook.cli.why.unscheduled import Unscheduled
 _FOUND: Final = 1
 _DEFAULT_LINES: Final = 200
 _SEEN: Final = Message("{label}: {place}: {text}")
+_NO_LOG: Final = Message("container {name!r} has no log yet")
+_NOT_ONE_POD: Final = Message("{file}: expected one pod as kubectl prints it, found {contents}{hint}")
+_NOT_AN_OBJECT: Final = Message("no object")
+_EXPLAIN: Final = Message("; gpugate explain reads manifests of workloads")
 _LOG_LINES: Final = Message("{log} ({lines})")
 
 
@@ -233,7 +238,7 @@ def _decision(subject: WorkloadObject, session: Session) -> Decision:
     try:
         return session.decide(request)
     except ObjectError as error:
-        raise BadInputError(f"{key.kind} {key.namespace}/{key.name}: {error}") from None
+        raise BadInputError(located(f"{key.kind} {key.namespace}/{key.name}", error.text)) from None
 
 
 def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | WorkloadFacts:
@@ -248,7 +253,7 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
     workloads = list_workloads((), session, namespace)
     chosen = [workload for workload in workloads if workload.reference.lower() == name.lower()]
     if not chosen:
-        raise BadInputError(f'Error from server (NotFound): {kind} "{rest}" not found')
+        raise BadInputError(Text(f'Error from server (NotFound): {kind} "{rest}" not found'))
     workload = chosen[0]
     pods = [PodFacts(dict(pod.document)) for pod in workload.pods]
     newest = max(pods, key=_age, default=None)
@@ -256,11 +261,11 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
     if newest is not None and (facts is None or not newest.runs or not facts.fails):
         return newest
     if facts is None:
-        raise BadInputError(f"{workload.reference} has no pods")
+        raise BadInputError(Message("{workload} has no pods", workload=workload.reference))
     try:
         facts.add_events(session.cluster.query(lambda api: api.failed_creations(namespace)))
     except BadInputError as error:
-        facts.notes.append(str(error))
+        facts.notes.append(error.text.in_language(session.language))
     return facts
 
 
@@ -276,13 +281,13 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
     try:
         facts.events += cluster.query(lambda api: api.events(key.namespace, key.name))
     except BadInputError as error:
-        facts.notes.append(str(error))
+        facts.notes.append(error.text.in_language(session.language))
     else:
         if not (facts.events or facts.runs):
             facts.notes.append(EVENTS_EXPIRED.in_language(language))
     crashed = facts.crashed()
     if container and all(name != container for name, _ in crashed):
-        facts.notes.append(f"container {container!r} has no log yet")
+        facts.notes.append(_NO_LOG.having(name=container).in_language(language))
     for name, previous in crashed if lines else ():
         if container not in (None, name):
             continue
@@ -293,7 +298,7 @@ def _read_cluster(facts: PodFacts, session: Session, container: str | None, line
                 )
             )
         except BadInputError as error:
-            facts.notes.append(str(error))
+            facts.notes.append(error.text.in_language(session.language))
         else:
             facts.logs[(LOG_BEFORE if previous else LOG_OF).having(name=name)] = text
 
@@ -313,18 +318,18 @@ def _of_files(filename: str | None, logs: Sequence[str], events: str | None) -> 
 def _pod_in(filename: str) -> dict[str, Any]:
     """Return the pod in a file. Raises BadInputError."""
     pods: list[dict[str, Any]] = []
-    kinds: dict[str, None] = {}
+    kinds: dict[str | Message, None] = {}
     for entry in objects_in(filename):
         if isinstance(entry, SourceError):
-            raise BadInputError(str(entry))
+            raise BadInputError(entry.text)
         source, value = entry
-        kinds[str(value.get("kind") if isinstance(value, dict) else "no object")] = None
+        kinds[str(value.get("kind")) if isinstance(value, dict) else _NOT_AN_OBJECT] = None
         if isinstance(value, dict) and value.get("kind") == "Pod":
             if not isinstance(value.get("metadata"), dict) or not isinstance(value.get("spec"), dict):
-                raise BadInputError(f"{source}: invalid pod: metadata or spec is missing")
+                raise BadInputError(located(source, INVALID_POD))
             pods.append(value)
     if len(pods) != 1:
-        contents = f"{len(pods)} pods" if pods else ", ".join(kinds)
-        hint = "" if pods else "; gpugate explain reads manifests of workloads"
-        raise BadInputError(f"{filename}: expected one pod as kubectl prints it, found {contents}{hint}")
+        contents = counted(len(pods), "pod") if pods else Joined(", ", kinds)
+        hint = Message() if pods else _EXPLAIN
+        raise BadInputError(_NOT_ONE_POD.having(file=filename, contents=contents, hint=hint))
     return pods[0]

@@ -107,12 +107,12 @@ def _gang_of(pod: PodFacts, session: Session) -> Gang | None:
         if not isinstance(minimum, int):
             return None
     except BadInputError as error:
-        pod.notes.append(str(error))
+        pod.notes.append(error.text.in_language(session.language))
     try:
         workloads = list_workloads((), session, namespace)
         events = query(lambda api: api.failed_creations(namespace))
     except BadInputError as error:
-        pod.notes.append(str(error))
+        pod.notes.append(error.text.in_language(session.language))
         return None
     members, controllers = list[PodFacts](), list[WorkloadFacts]()
     for workload in workloads:

@@ -194,7 +194,7 @@ async function save(path, name) {
 
 async function open(file) {
   try {
-    const opened = await post("/api/open", { text: await file.text() });
+    const opened = await post("/api/open", { text: await file.text(), language: currentLanguage() });
     const { pod: text } = opened;
     if (text.split("\n").length > LONGEST_UNDONE) showCase(opened);
     else {
