@@ -43,6 +43,7 @@ _CUDA_ALONE: Final = Message("CUDA {version}")
 _COMPUTE: Final = Message("compute capability {minimum}")
 _MEMORY: Final = Message("{amount} of GPU memory")
 _WEIGHTS: Final = Message("{weights} GiB of GPU memory for {model}, and more to serve it")
+_WEIGHTS_BY_NAME: Final = Message("by its name {weights} GiB of GPU memory for {model}, and more to serve it")
 _PROFILE: Final = Message("MIG profile {profile} ({gpus})")
 _DRIVER: Final = Message("a driver that {variable} admits")
 _GPUS: Final = Message("suitable GPUs: {names}")
@@ -87,7 +88,9 @@ def needs_of(container: Container, required: RuleRequirement, facts: Facts) -> M
     if requirements.memory:
         needs.append(_MEMORY.having(amount=shown(requirements.memory.mib)))
     needs += [
-        _WEIGHTS.having(weights=gib(weights.on_rank(None)), model=weights.model)
+        (_WEIGHTS_BY_NAME if weights.by_name else _WEIGHTS).having(
+            weights=gib(weights.on_rank(None)), model=weights.model
+        )
         for model in requirements.models
         if (weights := model.weights)
     ]

@@ -1,6 +1,7 @@
 """Facts about models by their names on Hugging Face, facts/models.yaml: size, precision and attention heads.
 
-A name does not say what a file contains: only a name with the organisation of the table is certain.
+A name does not say what a file contains: only a name with the organisation of the table is certain. Of a
+model that is not in the table, a name such as `org/my-70B-AWQ` says the size, which is never certain.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _MIXED: Final = "mixed"
 _MLA: Final = "mla"
 _NONE: Final = "none"
 _OPEN: Final = "*"
+_SMALLEST: Final = 2  # billions of parameters by a name; fewer fit every GPU
 _LONGEST: Final = 200  # characters; Hugging Face allows 96 for a name, and as many for its organisation
+_PLAIN: Final = re.compile(r"(?:[\w.-]+/)?[\w.-]+", re.ASCII)  # no path, tag or variable
 # The name of a model ends before such a character; `.5` continues a version.
 _END: Final = re.compile(r"(?=[-_:@]|\.(?!\d)|$)")
 _SIZE: Final = re.compile(r"(?<![a-z0-9.])\d+(?:\.\d+)?b(?![a-z0-9])")  # another model: `7b`
@@ -31,7 +34,7 @@ class ModelFacts:
     """The facts about a model by its name.
 
     Attributes:
-        name: of the row of the table.
+        name: of the row of the table; empty: there is none, the name of the model says its size.
         parameters: billions.
         weights: bytes of all ranks together, at least, in the precision that the name says; None: unknown.
         quantization: of the weights; empty for none.
@@ -71,6 +74,15 @@ class _Row(NamedTuple):
     values: dict[str, Any]
 
 
+class _Size(NamedTuple):
+    """A part of a name that says the number of parameters."""
+
+    pattern: re.Pattern[str]
+    parameters: float | None  # None: its group
+    unless: re.Pattern[str] | None
+    source: str
+
+
 class _Suffix(NamedTuple):
     """A part of a name after the name of the model."""
 
@@ -88,14 +100,16 @@ def model_facts(name: str, facts: Facts = BUILT_IN) -> ModelFacts | None:
     text = name.strip().lower()
     if len(text) > _LONGEST or text.count("/") > 1:
         return None
+    stored_smaller = False
     for index, key in ((_full_names(facts), text), (_short_names(facts), text.rpartition("/")[2])):
         for row, rest in _candidates(index, key):
+            stored_smaller |= "quantization" in row.values
             suffix = _suffix(facts, rest)
             if row.open or not rest or (suffix and suffix.pattern.sub("", rest).strip("-_.") == ""):
                 if _SIZE.search(rest) or (suffix and suffix.quantization is None):
                     return None
                 return _facts(row, suffix, certain=index is _full_names(facts))
-    return None
+    return None if stored_smaller or not _PLAIN.fullmatch(text) else _facts_by_size(facts, text)
 
 
 @derived
@@ -112,6 +126,32 @@ def _full_names(facts: Facts) -> dict[str, _Row]:
 def _short_names(facts: Facts) -> dict[str, _Row]:
     """Return the rows by name without organisation."""
     return {name.rpartition("/")[2]: row for name, row in _full_names(facts).items()}
+
+
+def _part(regex: str) -> re.Pattern[str]:
+    return pattern(rf"(?<![a-z0-9.])(?<!\d_)(?:{regex})(?![a-z0-9])")  # `1_6b` is not `6b`
+
+
+@derived
+def _sizes(facts: Facts) -> tuple[_Size, ...]:
+    return tuple(
+        _Size(
+            _part(row["parts"]),
+            row.get("parameters"),
+            _part(row["unless"]) if "unless" in row else None,
+            row["source"],
+        )
+        for row in facts.table("models")["sizes"]
+    )
+
+
+@derived
+def _shares(facts: Facts) -> tuple[tuple[re.Pattern[str] | None, Fraction], ...]:
+    """Return the share of a number in a name that the weights have at least, by a part of the name."""
+    return tuple(
+        (_part(row["parts"]) if "parts" in row else None, Fraction(str(row["share"])))
+        for row in facts.table("models")["least"]
+    )
 
 
 @derived
@@ -136,6 +176,38 @@ def _candidates(index: dict[str, _Row], name: str) -> Iterator[tuple[_Row, str]]
 
 def _suffix(facts: Facts, rest: str) -> _Suffix | None:
     return next((suffix for suffix in _suffixes(facts) if suffix.pattern.search(rest)), None)
+
+
+def _facts_by_size(facts: Facts, name: str) -> ModelFacts | None:
+    """Return the size of a model that only its name says; None if it says none, or two."""
+    short = name.rpartition("/")[2]
+    suffix = _suffix(facts, short)
+    matches = [(size, number) for size in _sizes(facts) for number in size.pattern.findall(short)]
+    if len(matches) != 1 or (suffix and suffix.quantization is None):
+        return None
+    size, number = matches[0]
+    parameters = size.parameters or float(number)
+    if parameters < _SMALLEST or (size.unless and size.unless.search(short)):
+        return None
+    share = next(share for part, share in _shares(facts) if part is None or part.search(short))
+    bits = suffix.bits if suffix else _BITS[""]
+    return ModelFacts(
+        name="",
+        parameters=parameters,
+        weights=int(Fraction(str(parameters)) * share * bits * 10**9 / 8),
+        quantization="" if suffix is None or suffix.quantization == _NONE else str(suffix.quantization),
+        dtype=None,
+        float16=True,
+        heads=None,
+        kv_heads=None,
+        latent=False,
+        expert_width=None,
+        source=size.source,
+        status=Status.UNVERIFIED,
+        weights_status=Status.UNVERIFIED,
+        dtype_status=Status.UNVERIFIED,
+        heads_status=Status.UNVERIFIED,
+    )
 
 
 def _facts(row: _Row, suffix: _Suffix | None, *, certain: bool) -> ModelFacts:

@@ -73,6 +73,14 @@ _ON_SEVERAL: Final = Message(
     "{program} loads {model}: {parameters} billion parameters, "
     "at least {total} GiB of weights on {ranks} GPUs"
 )
+_ON_ONE_BY_NAME: Final = Message(
+    "{program} loads {model}: about {parameters} billion parameters by its name, "
+    "at least {total} GiB of weights on one GPU"
+)
+_ON_SEVERAL_BY_NAME: Final = Message(
+    "{program} loads {model}: about {parameters} billion parameters by its name, "
+    "at least {total} GiB of weights on {ranks} GPUs"
+)
 _REQUEST_ONE: Final = Message("request one GPU")
 _REQUEST: Final = Message("request {count} GPUs")
 
@@ -116,6 +124,7 @@ class ModelWeights(NamedTuple):
     fraction: of a GPU's memory that the server uses.
     divisors: attention heads and key-value heads; 0: there are none, or any number of ranks suits them.
     device_mib: of a MIG device that it requests, at most; None: the memory is that of the node's GPUs.
+    by_name: only the name of the model says its size.
     flag: of the number of ranks; empty: that of all GPUs; None: several flags set it, or none does.
     """
 
@@ -132,6 +141,7 @@ class ModelWeights(NamedTuple):
     is_16_bit: bool
     certain: bool
     device_mib: int | None = None
+    by_name: bool = False
 
     def on_rank(self, capability: tuple[int, int] | None) -> Fraction:
         """Return the bytes on each GPU, of a compute capability; on average, if they differ."""
@@ -142,6 +152,8 @@ class ModelWeights(NamedTuple):
     def origin(self) -> Message:
         """Where the number of bytes is from."""
         words = _ON_ONE if self.ranks == 1 else _ON_SEVERAL
+        if self.by_name:
+            words = _ON_ONE_BY_NAME if self.ranks == 1 else _ON_SEVERAL_BY_NAME
         return words.having(
             program=self.program,
             model=self.model,
@@ -664,6 +676,7 @@ class _Program(NamedTuple):
             flag=self._tensor_flag() if prod(tensor.values()) == ranks else None,
             is_16_bit=is_16_bit,
             device_mib=self.serving.device_mib,
+            by_name=not model.name,
             certain=self.certain
             and fraction_certain
             and not kept

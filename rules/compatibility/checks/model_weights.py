@@ -27,6 +27,14 @@ _LARGEST_GIB: Final = 288
 _LARGER_GPU: Final = Message("use a GPU with {mib} of memory or more")
 _LARGER_DEVICE: Final = Message("use a MIG device or a GPU with {mib} of memory or more")
 _MIXED: Final = "mixed"
+_REASON: Final = Message(
+    "{weights} GiB of weights on each GPU, and {program} uses at most {budget} GiB there "
+    "({fraction} × {memory} GiB)"
+)
+_REASON_BY_NAME: Final = Message(
+    "by its name {model} has {weights} GiB of weights on each GPU, and {program} uses at most {budget} GiB "
+    "there ({fraction} × {memory} GiB)"
+)
 # Weights of 16 bits that are quantized to 4.
 _FOURTH: Final = 4
 
@@ -103,9 +111,8 @@ def _results(  # noqa: PLR0913 - the last three are of a device
 
 
 def _reason(weights: ModelWeights, on_rank: Fraction, memory: Fraction) -> Message:
-    return Message(
-        "{weights} GiB of weights on each GPU, and {program} uses at most {budget} GiB there "
-        "({fraction} × {memory} GiB)",
+    words = _REASON_BY_NAME.having(model=weights.model) if weights.by_name else _REASON
+    return words.having(
         weights=gib(on_rank),
         program=weights.program,
         budget=gib(memory * weights.fraction),

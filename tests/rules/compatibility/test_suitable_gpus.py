@@ -69,6 +69,13 @@ def test_a_container_needs_what_its_image_and_flags_do(
             "T4",
         ),
         (
+            "v0.9.2",
+            "acme/Support-70B",
+            "by its name 116.0 GiB of GPU memory for acme/Support-70B, and more to serve it",
+            "B200",
+            "T4",
+        ),
+        (
             "v0.6.3",
             "Qwen/Qwen2.5-7B-Instruct",
             "compute capability 8.0, 14.2 GiB of GPU memory for Qwen/Qwen2.5-7B-Instruct",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rules.cuda.models import ModelFacts, model_facts
-from rules.cuda.tables import Status
+from rules.cuda.tables import BUILT_IN, Status
 
 GIB = 2**30
 
@@ -52,7 +52,6 @@ def test_a_model_is_known_by_its_name(
         "my-llama",
         "deepseek-ai/DeepSeek-V3.5",
         "deepseek-ai/DeepSeek-R1-Distill-Foo",
-        "meta-llama/Llama-3.1-80B",
         "meta-llama/Llama-3.1-8Bx",
         "meta-llama/Llama-3.1-8B-draft-1B",
         "x" * 10_000,
@@ -69,6 +68,86 @@ def test_an_unknown_model_has_no_facts(name: str) -> None:
 def test_an_adapter_a_draft_and_a_file_for_other_programs_have_no_facts(name: str) -> None:
     """They have the name of the model, but not its weights."""
     assert model_facts(name) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "gib", "quantization"),
+    [
+        ("acme/Support-70B", 70, 116.0, ""),
+        ("Support-70b-v1.2", 70, 116.0, ""),
+        ("acme/Llama-3.1-80B-Instruct", 80, 132.6, ""),
+        ("acme/support_7.5B", 7.5, 12.4, ""),
+        ("acme/Support-70B-AWQ", 70, 29.0, "int4"),
+        ("acme/Support-70B-GPTQ-Int8", 70, 58.0, "int8"),
+        ("acme/Support-70B-FP8", 70, 58.0, "fp8"),
+        ("acme/Support-70B-INT4", 70, 29.0, "int4"),
+        ("acme/Support-70B-GGUF", 70, 14.5, "gguf"),
+        ("acme/Support-VL-70B", 70, 90.0, ""),
+        ("acme/Support-30B-A3B", 30, 49.7, ""),
+        ("acme/Support-8x7B-DPO", 46.7, 77.4, ""),
+        ("acme/Support-14B-1M", 14, 23.2, ""),
+    ],
+)
+def test_mission_13_of_an_unknown_model_the_name_says_the_size(
+    name: str, parameters: float, gib: float, quantization: str
+) -> None:
+    """Least memory of the weights in the precision of the name; nothing else, and nothing is certain."""
+    model = known(name)
+
+    assert ("", parameters, quantization, None, None) == (
+        model.name,
+        model.parameters,
+        model.quantization,
+        model.dtype,
+        model.heads,
+    )
+    assert model.weights is not None
+    assert gib == round(model.weights / GIB, 1)
+    assert not model.weights_status.certain
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "acme/Support-70B-LoRA",
+        "acme/Support-70B-draft-1B",
+        "acme/Support-70B-eagle3",
+        "acme/Support-70B-Q4_K_M",
+        "acme/Support-A13B",
+        "acme/Support-E4B",
+        "acme/Support-17B-16E",
+        "acme/Support-4x7B",
+        "acme/Support-1B-7B",
+        "acme/Support-1_6B",
+        "acme/Support-1.5B",
+        "acme/Support-7b1",
+        "acme/Support-3.1",
+        "acme/support70b",
+        "acme/Support-560M",
+        "acme/Support-2407",
+        "acme/Ministral-3-14B-Instruct-2512-support",
+        "/models/acme/Support-70B",
+        "/models/Support-70B",
+        "support:70b",
+        "$(ORG)/Support-70B",
+    ],
+)
+def test_mission_13_a_name_that_may_mean_something_else_says_no_size(name: str) -> None:
+    """An adapter, a draft, active or effective parameters, a version, a path; small models fit every GPU."""
+    assert model_facts(name) is None
+
+
+def test_the_least_size_by_a_name_holds_for_the_models_of_the_table() -> None:
+    """As if the table did not have them: each name with one size, without the organisation."""
+    compared, rows = 0, BUILT_IN.table("models")["models"]
+    for name in (name.rstrip("*").rpartition("/")[2] for row in rows for name in row["models"]):
+        by_table, by_name = known(name), model_facts(f"support-{name}")
+        if by_name is not None and by_table.weights and by_table.quantization == by_name.quantization:
+            compared += 1
+            assert by_name.weights is not None
+            assert by_name.weights <= by_table.weights, name
+
+    assert compared > 200
 
 
 @pytest.mark.parametrize(

@@ -73,6 +73,27 @@ def test_weights_that_are_larger_than_the_memory_are_an_error_with_the_sum() -> 
     ) == result.remedy.en
 
 
+def test_mission_13_weights_that_only_the_name_says_warn_with_the_sum() -> None:
+    """Also by a rule that denies; with 4 bits, on more GPUs and on a larger one they fit."""
+    (result,) = check("--model=acme/Support-70B")
+
+    assert Level.UNSTABLE is result.level
+    assert (
+        "by its name acme/Support-70B has 116.0 GiB of weights on each GPU, and vLLM 0.9.2 uses at most "
+        "20.2 GiB there (0.9 × 22.5 GiB)"
+    ) == result.reason.en
+    assert (
+        "vLLM 0.9.2 loads acme/Support-70B: about 70 billion parameters by its name, "
+        "at least 116.0 GiB of weights on one GPU"
+    ) == result.origin.en
+    assert [] == [
+        *check("--model=acme/Support-32B-AWQ"),
+        *check("--model=acme/Support-70B", "-tp=8", gpus=8),
+        *check("--model=acme/Support-70B", product="NVIDIA-B200", memory_mib=183359),
+        *check("--model=acme/Support"),
+    ]
+
+
 @pytest.mark.parametrize(
     ("args", "gpus", "labels", "remedy"),
     [
