@@ -23,6 +23,8 @@ import msgspec
 
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image
 from rules.text.glob import glob
+from rules.text.i18n import Message, MessageError, located
+from rules.text.os_errors import os_error_reason
 from webhook.images.manifest import MAX_BYTES
 
 # The names of Docker Hub in config files; helpers know it by the first one.
@@ -31,11 +33,17 @@ _DOCKER_HUB: Final = ("https://index.docker.io/v1/", "index.docker.io", "docker.
 _HELPER_S: Final = 5.0
 _HELPER_BYTES: Final = 64 * 1024
 _HELPER_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
+_NO_CONFIG: Final = Message("{name}: not a Docker config file: {why}")
+_NO_AUTH: Final = Message("{name}: auths: {key}: `auth` is not base64 of user:password")
+_NO_HELPER: Final = Message("{name}: {why}; is it installed?")
+_NO_SECRET: Final = Message("{name}: the answer is not JSON with Username and Secret")
+_SLOW: Final = Message("{name}: no answer within {seconds:g} seconds")
+_LARGE: Final = Message("{name}: the answer is larger than {most} KiB")
 _TOKEN_USER: Final = "<token>"  # noqa: S105 - the user name by which helpers mark an identity token
 
 
-class CredentialError(Exception):
-    """Credentials cannot be read; the message names file or helper. The fault of the user's configuration."""
+class CredentialError(MessageError):
+    """Credentials cannot be read; the text names file or helper. The fault of the user's configuration."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -111,7 +119,7 @@ class CredentialFile:
         except OSError as error:
             if isinstance(error, FileNotFoundError) and not self.required:
                 return None
-            raise CredentialError(f"{self.path}: {error.strerror or error}") from None
+            raise CredentialError(located(self.path, os_error_reason(error))) from None
         return _decode(body, str(self.path))
 
 
@@ -125,11 +133,11 @@ def of_pull_secret(body: bytes, name: str, image: Image) -> Credentials | None:
 
 def _decode(body: bytes, name: str) -> _Config:
     if len(body) > MAX_BYTES:
-        raise CredentialError(f"{name}: larger than 1 MiB")
+        raise CredentialError(Message("{name}: larger than 1 MiB", name=name))
     try:
         return msgspec.json.decode(body, type=_Config)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise CredentialError(f"{name}: not a Docker config file: {error}") from None
+        raise CredentialError(_NO_CONFIG.having(name=name, why=error)) from None
 
 
 def _most_specific(entries: Mapping[str, _Entry], image: Image, name: str) -> Credentials | None:
@@ -145,7 +153,7 @@ def _credentials(key: str, entry: _Entry, name: str) -> Credentials | None:
         try:
             decoded = base64.b64decode(entry.auth, validate=True).decode()
         except (binascii.Error, UnicodeDecodeError):
-            raise CredentialError(f"{name}: auths: {key}: `auth` is not base64 of user:password") from None
+            raise CredentialError(_NO_AUTH.having(name=name, key=key)) from None
         user, _, password = decoded.rstrip("\0").partition(":")
     credentials = Credentials(user, password, entry.identity_token or "", entry.registry_token or "")
     return credentials if user or credentials.identity_token or credentials.registry_token else None
@@ -180,18 +188,18 @@ def _same_host(pattern: str, registry: str) -> bool:
 def _run_helper(helper: str, server: str) -> Credentials | None:
     """Return the credentials that a helper has for a server; None if it has none. Raises CredentialError."""
     if not _HELPER_NAME.fullmatch(helper):
-        raise CredentialError(f"credential helper {helper!r}: not a name")
+        raise CredentialError(Message("credential helper {name!r}: not a name", name=helper))
     program = f"docker-credential-{helper}"
     try:
         output = output_of([program, "get"], server.encode())
     except OSError as error:
-        raise CredentialError(f"{program}: {error.strerror or error}; is it installed?") from None
+        raise CredentialError(_NO_HELPER.having(name=program, why=os_error_reason(error))) from None
     if output is None:
         return None
     try:
         answer = msgspec.json.decode(output, type=_Answer)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        raise CredentialError(f"{program}: the answer is not JSON with Username and Secret") from None
+        raise CredentialError(_NO_SECRET.having(name=program)) from None
     if answer.user == _TOKEN_USER:
         return Credentials(identity_token=answer.secret)
     return Credentials(answer.user, answer.secret) if answer.user else None
@@ -234,7 +242,7 @@ def output_of(argv: list[str], text: bytes, env: Mapping[str, str] | None = None
     finally:
         timer.cancel()
     if expired:
-        raise CredentialError(f"{argv[0]}: no answer within {_HELPER_S:g} seconds")
+        raise CredentialError(_SLOW.having(name=argv[0], seconds=_HELPER_S))
     if len(output) > _HELPER_BYTES:
-        raise CredentialError(f"{argv[0]}: the answer is larger than {_HELPER_BYTES // 1024} KiB")
+        raise CredentialError(_LARGE.having(name=argv[0], most=_HELPER_BYTES // 1024))
     return output if process.returncode == 0 else None

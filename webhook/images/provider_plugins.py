@@ -17,9 +17,15 @@ import msgspec
 import yaml
 
 from rules.kube.image_reference import Image
+from rules.text.i18n import Message, located
+from rules.text.os_errors import os_error_reason
 from webhook.images.credentials import CredentialError, Credentials, matches, output_of
 
 _API_VERSION: Final = "credentialprovider.kubelet.k8s.io/v1"
+_NO_CONFIG: Final = Message("{file}: not a CredentialProviderConfig: {why}")
+_OTHER_VERSION: Final = Message("{file}: {name}: expected apiVersion {version}", version=_API_VERSION)
+_NO_PROGRAM: Final = Message("{file}: no program {name!r} in {folder}")
+_NO_RESPONSE: Final = Message("{name}: the answer is not a CredentialProviderResponse")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*", re.ASCII)
 # A duration of Go, such as 6h0m0s.
 _DURATION = re.compile(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)(?:\.\d+)?s)?", re.ASCII)
@@ -70,16 +76,16 @@ class ProviderPlugins:
         try:
             parsed = msgspec.convert(yaml.safe_load(config.read_text("utf-8")), _Config)
         except OSError as error:
-            raise CredentialError(f"{config}: {error.strerror or error}") from None
+            raise CredentialError(located(config, os_error_reason(error))) from None
         except (UnicodeDecodeError, yaml.YAMLError, msgspec.ValidationError) as error:
-            raise CredentialError(f"{config}: not a CredentialProviderConfig: {error}") from None
+            raise CredentialError(_NO_CONFIG.having(file=config, why=error)) from None
         self._providers, self._folder = parsed.providers, folder
         self._cached: dict[tuple[str, str, str], tuple[float, dict[str, _Auth]]] = {}
         for provider in self._providers:
             if provider.api_version != _API_VERSION:
-                raise CredentialError(f"{config}: {provider.name}: expected apiVersion {_API_VERSION}")
+                raise CredentialError(_OTHER_VERSION.having(file=config, name=provider.name))
             if not (_NAME.fullmatch(provider.name) and (folder / provider.name).is_file()):
-                raise CredentialError(f"{config}: no program {provider.name!r} in {folder}")
+                raise CredentialError(_NO_PROGRAM.having(file=config, name=provider.name, folder=folder))
 
     def find(self, image: Image) -> Credentials | None:
         """Return the credentials for an image; None if no plugin has some. Raises CredentialError."""
@@ -115,15 +121,15 @@ class ProviderPlugins:
         try:
             output = output_of(argv, json.dumps(request).encode(), environ)
         except OSError as error:
-            raise CredentialError(f"{provider.name}: {error.strerror or error}") from None
+            raise CredentialError(located(provider.name, os_error_reason(error))) from None
         if output is None:
-            raise CredentialError(f"{provider.name}: the plugin failed")
+            raise CredentialError(Message("{name}: the plugin failed", name=provider.name))
         try:
             response = msgspec.json.decode(output, type=_Response)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
             response = _Response("", "")
         if (response.kind, response.api_version) != ("CredentialProviderResponse", _API_VERSION):
-            raise CredentialError(f"{provider.name}: the answer is not a CredentialProviderResponse")
+            raise CredentialError(_NO_RESPONSE.having(name=provider.name))
         return response
 
 

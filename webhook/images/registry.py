@@ -261,7 +261,7 @@ class RegistryClient:
         try:
             return await asyncio.to_thread(self._credentials.find, image)
         except CredentialError as error:
-            raise _unauthorized(Message("credentials: {error}", error=error)) from None
+            raise _unauthorized(Message("credentials: {error}", error=error.text)) from None
 
     async def _token(
         self, repository: _Repository, challenge: Mapping[str, str], credentials: Credentials | None

@@ -307,6 +307,7 @@ def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: s
         ("rules nope", "", "没有名为 'nope' 的规则"),
         ("test file.yaml", "{kind: RuleTests}", "file.yaml:1:8: kind: 应为 kind: RuleTest，实际为 RuleTests"),
         ("image inspect not!an!image", "", "'not!an!image'：不是镜像引用"),
+        ("image inspect app --registry-config file.yaml", "[", "file.yaml：不是 Docker 配置文件："),
         ("facts diff builtin file.yaml", "a", "file.yaml: 1:1: 不是 JSON："),
         ("facts update", "", "rules/facts：没有此目录；请在仓库中运行"),
         ("rules new resource --name X", "", "--name：应为小写字母、数字和 -，实际为 'X'"),

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from rules.kube.image_reference import Image
+from rules.text.i18n import Text
 from tests.support.cpu_time import loops
 from tests.support.fake_registry import OTHER, REGISTRY, Asked, FakeRegistry, Reply
 from tests.support.image_builders import (
@@ -231,7 +232,7 @@ def test_credentials_that_cannot_be_read_are_an_error_of_the_image(registry: Fak
     class Broken(CredentialSource):
         def find(self, image: Image) -> Credentials | None:
             del image
-            raise CredentialError("docker-credential-x: not found")
+            raise CredentialError(Text("docker-credential-x: not found"))
 
     token_registry(registry, registry.url("/token"))
     error = refusal(registry.reference("team/app:1"), SETTINGS, Broken())

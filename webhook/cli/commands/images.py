@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from rules.text.os_errors import os_error_reason
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.completers import FILE, FOLDER
@@ -146,7 +146,7 @@ def command(
         if provider_config and provider_folder:
             sources.append(ProviderPlugins(Path(provider_config), Path(provider_folder)))
     except CredentialError as error:
-        raise BadInputError(Text(str(error))) from None
+        raise BadInputError(error.text) from None
     configure_logs()
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # failed requests are logged once
     api = cluster.connect()

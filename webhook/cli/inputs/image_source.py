@@ -16,7 +16,7 @@ import click
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
 from rules.kube.pod import Pod
-from rules.text.i18n import Message, Text, located
+from rules.text.i18n import Message, located
 from rules.text.os_errors import os_error_text
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
@@ -82,7 +82,7 @@ class Access:
         try:
             credentials.check()
         except CredentialError as error:
-            raise BadInputError(Text(str(error))) from None
+            raise BadInputError(error.text) from None
         return credentials
 
     def _tls(self) -> ssl.SSLContext:

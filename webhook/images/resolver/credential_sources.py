@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 from certs.kubernetes_api import Kubernetes, KubernetesError
 from rules.kube.image_reference import Image
+from rules.text.i18n import Message, Text
 from webhook.images.credentials import CredentialError, Credentials, of_pull_secret
 from webhook.images.registry import CredentialSource
 from webhook.images.resolver.image_use import PullSecret, image_key
@@ -17,6 +18,7 @@ from webhook.images.resolver.image_use import PullSecret, image_key
 _log = logging.getLogger("gpugate.images")
 
 _KEY: Final = ".dockerconfigjson"
+_NO_KEY: Final = Message("secret {namespace}/{name}: no {key}", key=_KEY)
 
 
 class FirstOf:
@@ -66,9 +68,9 @@ class _Secret:
             secret = self._api.get(f"/api/v1/namespaces/{quote(namespace, '')}/secrets/{quote(name, '')}")
             body = b64decode((secret.get("data") or {}).get(_KEY, ""))
         except KubernetesError as error:
-            raise CredentialError(str(error)) from None
+            raise CredentialError(Text(str(error))) from None
         except ValueError:
             body = b""
         if not body:
-            raise CredentialError(f"secret {namespace}/{name}: no {_KEY}")
+            raise CredentialError(_NO_KEY.having(namespace=namespace, name=name))
         return of_pull_secret(body, f"secret {namespace}/{name}", image)

@@ -10,6 +10,7 @@ import pytest
 
 from certs.kubernetes_api import KubernetesError
 from rules.kube.image_reference import Image
+from rules.text.i18n import Text
 from tests.support.image_reading import parsed
 from tests.support.memory import Memory
 from webhook.images.credentials import CredentialError, CredentialFile, Credentials
@@ -41,7 +42,7 @@ class Failing:
     def find(self, image: Image) -> Credentials | None:
         """Raise CredentialError."""
         del image
-        raise CredentialError("the plugin failed")
+        raise CredentialError(Text("the plugin failed"))
 
 
 def test_the_credentials_of_a_pods_pull_secret_are_used() -> None:
