@@ -30,8 +30,9 @@ from rules.nodes.gpu_operator import DAEMON_SET, toolkit_daemon_set
 from rules.nodes.pools import AUTOSCALER_STATUS
 from rules.schema.config_map import LABEL_PREFIXES, RESOURCE_RULE_TYPE, TYPE_LABEL
 from rules.text.gc_pause import gc_paused
+from rules.text.i18n import Message, Text
 from webhook.admission.rule_configmap import rule_source
-from webhook.cluster.connection_errors import connection_error_text
+from webhook.cluster.connection_errors import UNAUTHORIZED, connection_error_text, not_found_text
 from webhook.cluster.credentials import by_kubeconfig, by_service_account
 from webhook.cluster.in_cluster import SERVICE_ACCOUNT, in_pod
 from webhook.cluster.resource import (
@@ -93,12 +94,25 @@ _LOG_BYTES: Final = 2**20
 # Versions of a group that are searched for kinds; groups have two or three.
 _MAX_VERSIONS: Final = 8
 
+_NO_CLUSTER: Final = Message("no cluster: {why}; check --kubeconfig and --context")
+_NO_SERVICE_ACCOUNT: Final = Message("no cluster: {why}; check the service account of this pod")
+_NO_POD_GROUPS: Final = Message("cannot get podgroups.{group}: the cluster does not serve them")
+_NO_REPORTS: Final = Message("cannot write reports: {why}")
+_NO_LOG: Final = Message("cannot read the log of container {name!r}: {why}")
+_NOT_READ: Final = Message("cannot get {path}: {why}")
+_NOT_LISTED: Final = Message("cannot list {name}: {why}")
+_NO_API_SERVER: Final = Message("not an API server: {why}")
+
 # Exceptions of a request without an answer: no connection, a broken connection, no readable token.
 UNANSWERED: Final = (urllib3.exceptions.HTTPError, ConfigException, OSError)
 
 
 class ClusterError(KubernetesError):
-    """The cluster cannot be read; the message says which call failed and what to check."""
+    """The cluster cannot be read; the text says which call failed and what to check."""
+
+    def __init__(self, text: Message) -> None:
+        super().__init__(text.en)
+        self.text = text
 
 
 class ApiError(KubernetesError):
@@ -204,7 +218,7 @@ class WorkloadList(NamedTuple):
     """Objects that are or contain pods."""
 
     objects: list[dict[str, Any]]  # as JSON
-    unread: list[str]  # why objects of other kinds could not be read
+    unread: list[Message]  # why objects of other kinds could not be read
 
 
 class ClusterApi:
@@ -237,7 +251,7 @@ class ClusterApi:
         try:
             return cls(by_kubeconfig(kubeconfig, context), retries)
         except ConfigException as error:
-            raise ClusterError(f"no cluster: {error}; check --kubeconfig and --context") from error
+            raise ClusterError(_NO_CLUSTER.having(why=error)) from error
 
     @classmethod
     def in_cluster(
@@ -250,7 +264,7 @@ class ClusterApi:
         try:
             configuration = by_service_account(folder, environ)
         except (ConfigException, OSError) as error:
-            raise ClusterError(f"no cluster: {error}; check the service account of this pod") from error
+            raise ClusterError(_NO_SERVICE_ACCOUNT.having(why=error)) from error
         return cls(configuration) if configuration else None
 
     @property
@@ -542,7 +556,7 @@ class Cluster:
 
         Kinds that the cluster does not serve have no objects. Raises ClusterError, if pods cannot be listed.
         """
-        all_objects, unread = [], list[str]()
+        all_objects, unread = [], list[Message]()
         for group in sorted({group for group, _ in kinds.paths}):
             kinds_of_group = {kind for of, kind in kinds.paths if of == group}
             try:
@@ -550,7 +564,7 @@ class Cluster:
             except ClusterError as error:
                 if not isinstance(error.__cause__, ApiError) or not group:
                     raise
-                unread.append(str(error))
+                unread.append(error.text)
                 continue
             for kind, (version, plural) in sorted(served.items()):
                 where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
@@ -562,7 +576,7 @@ class Cluster:
                     cause = error.__cause__
                     if kind == "Pod" or not (isinstance(cause, ApiError) and cause.status in _UNREADABLE):
                         raise
-                    unread.append(str(error))
+                    unread.append(error.text)
                 else:
                     identity = {"apiVersion": f"{group}/{version}".lstrip("/"), "kind": kind}
                     all_objects += [identity | item for item in objects]
@@ -575,7 +589,7 @@ class Cluster:
             return self._get(path)
         except ClusterError as error:
             if isinstance(cause := error.__cause__, ApiError) and cause.status == HTTPStatus.NOT_FOUND:
-                raise ClusterError(f'Error from server (NotFound): pods "{name}" not found') from cause
+                raise ClusterError(Text(not_found_text("pods", name))) from cause
             raise
 
     def events(self, namespace: str, name: str) -> list[dict[str, Any]]:
@@ -597,7 +611,7 @@ class Cluster:
     def pod_group(self, group: str, namespace: str, name: str) -> dict[str, Any]:
         """Return the PodGroup of an API group, as JSON. Raises ClusterError."""
         if not (served := self._served_kinds(group, {"PodGroup"})):
-            raise ClusterError(f"cannot get podgroups.{group}: the cluster does not serve them")
+            raise ClusterError(_NO_POD_GROUPS.having(group=group))
         version, plural = served["PodGroup"]
         place = f"namespaces/{quote(namespace, safe='')}/{plural}/{quote(name, safe='')}"
         return self._get(f"{_group_path(group)}{version}/{place}")
@@ -611,8 +625,9 @@ class Cluster:
             "tailLines": str(lines),
             "limitBytes": str(_LOG_BYTES),
         }
-        action = f"read the log of container {container!r}"
-        return self._call(action, lambda: self._api.text(path, query)).decode(errors="replace")
+        return self._call(_NO_LOG.having(name=container), lambda: self._api.text(path, query)).decode(
+            errors="replace"
+        )
 
     def ignored_namespaces(self) -> list[str]:
         """Return the namespaces that a label excludes; empty without the right to list namespaces.
@@ -659,7 +674,7 @@ class Cluster:
         return served
 
     def _get(self, path: str) -> dict[str, Any]:
-        return self._call(f"get {path}", lambda: self._api.document(path))
+        return self._call(_NOT_READ.having(path=path), lambda: self._api.document(path))
 
     def webhooks(self) -> list[dict[str, Any]]:
         """Return the Deployments of gpugate's webhook, of all namespaces, as JSON. Raises ClusterError."""
@@ -702,22 +717,27 @@ class Cluster:
         except NotFound:
             return False
         except KubernetesError as error:
-            raise ClusterError(f"cannot write reports: {error}") from error
+            raise ClusterError(_NO_REPORTS.having(why=error)) from error
         return True
 
     def _list(self, resource: Resource) -> list[dict[str, Any]]:
-        objects, *_ = self._call(f"list {resource.name}", lambda: self._api.list_newest(resource))
+        objects, *_ = self._call(
+            _NOT_LISTED.having(name=resource.name), lambda: self._api.list_newest(resource)
+        )
         return [*objects]
 
-    def _call(self, action: str, request: Callable[[], T]) -> T:
-        """Return the result of a request. Raises ClusterError, because of ApiError if the server refuses."""
+    def _call(self, failed: Message, request: Callable[[], T]) -> T:
+        """Return the result of a request. Raises ClusterError, because of ApiError if the server refuses.
+
+        failed: the text for that, whose `why` is the reason.
+        """
         try:
             return request()
         except ApiError as error:
             if error.status == HTTPStatus.UNAUTHORIZED:
-                raise ClusterError("You must be logged in to the server (Unauthorized)") from error
-            raise ClusterError(f"cannot {action}: {error}") from error
+                raise ClusterError(Text(UNAUTHORIZED)) from error
+            raise ClusterError(failed.having(why=error)) from error
         except msgspec.DecodeError as error:
-            raise ClusterError(f"cannot {action}: not an API server: {error}") from error
+            raise ClusterError(failed.having(why=_NO_API_SERVER.having(why=error))) from error
         except UNANSWERED as error:
-            raise ClusterError(connection_error_text(error, self._api.url)) from error
+            raise ClusterError(Text(connection_error_text(error, self._api.url))) from error

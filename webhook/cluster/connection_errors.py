@@ -25,6 +25,14 @@ _TIMEOUTS: Final = {"ConnectTimeoutError": "dial", "ReadTimeoutError": "read"}
 _CUT: Final = frozenset({"ProtocolError", "InvalidChunkLength", "IncompleteRead"})
 
 
+UNAUTHORIZED: Final = "You must be logged in to the server (Unauthorized)"
+
+
+def not_found_text(kind: str, name: str) -> str:
+    """Return the text that kubectl prints if an object does not exist."""
+    return f'Error from server (NotFound): {kind} "{name}" not found'
+
+
 def connection_error_text(error: BaseException, url: str) -> str:
     """Return the text that kubectl prints if a server does not answer. url: of the server."""
     server = urlsplit(url).netloc

@@ -100,6 +100,20 @@ def test_each_template_with_words_has_a_translation(catalogue: dict[str, str]) -
     assert set() == {template for template in _templates() if _has_words(template)} - catalogue.keys()
 
 
+def test_no_text_of_the_code_is_in_one_language_alone() -> None:
+    """A Text holds words of others: of a system, a server or a rule; those of the code are a Message."""
+    words = [
+        (path.name, ast.unparse(call))
+        for path in _SOURCES
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call) and getattr(call.func, "id", "") == Text.__name__
+        for argument in call.args
+        for part in ast.walk(argument)
+        if isinstance(part, ast.Constant) and re.search(r"[a-z]{2,} [a-z]{2,}", str(part.value))
+    ]
+    assert [] == words
+
+
 def test_no_error_of_a_rule_file_is_in_english_alone() -> None:
     """Each is a message: of the documents, and of the expressions, patterns and quantities in them."""
     modules = [*(_ROOT / "rules" / "schema").glob("*.py"), *(_ROOT / "rules" / "cel").glob("*.py")]

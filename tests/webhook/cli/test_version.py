@@ -156,6 +156,6 @@ def test_what_is_known_is_shown_if_the_cluster_refuses(cluster: FakeApi, tmp_pat
     result = _version(cluster, tmp_path, "--lang", "zh")
 
     assert 2 == result.exit_code
-    assert "error: cannot list Deployments: 403" in result.stderr
+    assert "错误：无法列出 Deployments：403" in result.stderr
     assert "客户端版本：" in result.stdout
     assert "（与内置规则相同）" in result.stdout

@@ -396,7 +396,7 @@ def _cluster(cluster: ClusterSource, *, of_pod: bool) -> ClusterApi | None:
             return ClusterApi.of_kubeconfig(cluster.kubeconfig, cluster.context)
         return ClusterApi.in_cluster()
     except ClusterError as error:
-        raise BadInputError(Text(str(error))) from None
+        raise BadInputError(error.text) from None
 
 
 def _not_listening(listener: Listener, error: OSError) -> Message:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from webhook.cli.terminal.console import BadInputError, ForbiddenError
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class ClusterSource:
         try:
             return connect(self.kubeconfig, self.context)
         except ClusterError as error:
-            raise BadInputError(Text(str(error))) from None
+            raise BadInputError(error.text) from None
 
     def query(self, query: Callable[[Cluster], T]) -> T:
         """Return the result of a query to the cluster.
@@ -72,7 +72,7 @@ class ClusterSource:
         try:
             return query(Cluster(self.kubeconfig, self.context))
         except ClusterError as error:
-            text: Message = Text(str(error))
+            text = error.text
             if self.otherwise:
                 text = Message("{error} (or use {option})", error=text, option=self.otherwise)
             raise (ForbiddenError if is_forbidden(error) else BadInputError)(text) from None

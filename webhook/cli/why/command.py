@@ -52,6 +52,7 @@ from webhook.cli.why.failures import MAX_LINES, Cause, causes, shortened
 from webhook.cli.why.gang import with_gang
 from webhook.cli.why.pod_source import PodFacts, events_of
 from webhook.cli.why.unscheduled import Unscheduled
+from webhook.cluster.connection_errors import not_found_text
 
 _FOUND: Final = 1
 _DEFAULT_LINES: Final = 200
@@ -253,7 +254,7 @@ def _of_cluster(name: str, namespace: str, session: Session) -> PodFacts | Workl
     workloads = list_workloads((), session, namespace)
     chosen = [workload for workload in workloads if workload.reference.lower() == name.lower()]
     if not chosen:
-        raise BadInputError(Text(f'Error from server (NotFound): {kind} "{rest}" not found'))
+        raise BadInputError(Text(not_found_text(kind, rest)))
     workload = chosen[0]
     pods = [PodFacts(dict(pod.document)) for pod in workload.pods]
     newest = max(pods, key=_age, default=None)
