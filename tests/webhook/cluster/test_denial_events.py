@@ -155,6 +155,7 @@ def test_another_denial_of_the_same_workload_is_another_event() -> None:
 def test_there_is_no_event(owners: list[Owner], request_fields: dict[str, Any]) -> None:
     """Although the pod is denied."""
     gate, failed = Gate(Memory()), _counted("failed")
+    gate.put("/apis/apps/v1/namespaces/ml/replicasets/../deployments/web", "uid-web-5d8f")
     answer = gate.create(*owners, **request_fields)
 
     assert not answer["allowed"]
