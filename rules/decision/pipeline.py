@@ -526,7 +526,7 @@ class Pipeline:
     def _decision(self, *, patch: bool) -> Decision:
         record = self._record
         rules = record.rules
-        cuda_sources, declared = record.image_facts()
+        cuda_versions, declared = record.image_facts()
         violations: tuple[Finding, ...] = ()
         notices: tuple[Finding, ...] = ()
         warnings: tuple[Message, ...] = ()
@@ -556,7 +556,7 @@ class Pipeline:
             patch=tuple(self._pod.recorder.operations) if patch else (),
             audit=audit,
             rules=tuple(rules),
-            cuda_sources=cuda_sources,
+            cuda_versions=cuda_versions,
             notes=record.notes,
             declared=tuple(dict.fromkeys(chain(*declared.values()))) if declared else (),
             not_checked=tuple(self._not_checked),
@@ -638,7 +638,7 @@ def _together(shared: _Shared, decisions: list[Decision]) -> Decision:
         "warning_lines": tuple(line for decision in decisions for line in decision.warning_lines),
         "audit": {name: "; ".join(texts) for name, texts in audit.items()},
         "rules": tuple(dict.fromkeys(name for decision in decisions for name in decision.rules)),
-        "cuda_sources": tuple(source for decision in decisions for source in decision.cuda_sources),
+        "cuda_versions": tuple(cuda for decision in decisions for cuda in decision.cuda_versions),
         "notes": tuple(dict.fromkeys(note for decision in decisions for note in decision.notes)),
         "declared": tuple(dict.fromkeys(name for decision in decisions for name in decision.declared)),
         "not_checked": tuple(part for decision in decisions for part in decision.not_checked),

@@ -12,6 +12,7 @@ from typing import TypeAlias
 from rules.cel.syntax_errors import ExpressionError
 from rules.compatibility.result import RuleRequirement
 from rules.kube.pod import Container, Pod
+from rules.model.decision import UNKNOWN_VERSION, NeededCuda
 from rules.model.finding import Finding, audit_list
 from rules.model.match import Unmet
 from rules.model.rule import (
@@ -82,18 +83,18 @@ class Record:
         """The names of the rules that match, in order."""
         return {rule.name: None for rule, _, obstacle in self.matches if obstacle is None}
 
-    def image_facts(self) -> tuple[tuple[str, ...], dict[str, Sequence[str]]]:
-        """Return the source of each container's CUDA version, or `unknown`, and what replaces known facts.
+    def image_facts(self) -> tuple[tuple[NeededCuda, ...], dict[str, Sequence[str]]]:
+        """Return the CUDA version that each container needs, and what replaces known facts.
 
         That is, by container, its annotations and variables that replace what is known of an image.
         """
-        sources, declared = [], dict[str, Sequence[str]]()
+        versions, declared = [], dict[str, Sequence[str]]()
         for container, (_, requirements) in self.requirements:
             cuda = requirements.cuda
-            sources.append(cuda.source if cuda else "unknown")
+            versions.append((cuda.version, cuda.source) if cuda else UNKNOWN_VERSION)
             if requirements.declared:
                 declared[container.name] = requirements.declared
-        return tuple(sources), declared
+        return tuple(versions), declared
 
     def audit(
         self,

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from rules.kube.json_patch import Operation
 from rules.model.finding import Finding, audit_list
 from rules.model.rule import Exemption
 from rules.text.i18n import Message, Text
+
+if TYPE_CHECKING:
+    from rules.cuda.versions import CudaVersion
 
 # The audit annotation of all answers under the cap of `--enforcement-action`.
 CAP_ANNOTATION: Final = "enforcement-action"
@@ -46,6 +49,11 @@ UNKNOWN_CUDA: Final = Message(
 )
 
 
+# The CUDA version that a container needs, and its source, as in CudaRequirement.
+NeededCuda: TypeAlias = "tuple[CudaVersion | None, str]"
+UNKNOWN_VERSION: Final[NeededCuda] = (None, "unknown")
+
+
 class Decision(NamedTuple):
     """The answer to a request.
 
@@ -53,7 +61,7 @@ class Decision(NamedTuple):
     pods_patch: of a workload, the operations that its pods get when they are created, on its templates.
     notices: the warnings that are no violations. warning_lines: those, and the violations that only warn, a
     line each. audit: annotations of the audit event, names without prefix. rules: names of those that match.
-    cuda_sources: the source of each container's CUDA version, or `unknown`. notes: why the containers run on
+    cuda_versions: the CUDA version that each container needs. notes: why the containers run on
     the best of the nodes, if that is not plain. declared: the annotations and variables of the pod that
     replace what is known of an image. not_checked: what nothing is known of. withheld: the effect without the
     cap of `--enforcement-action`, if there would be one. code: the HTTP status of a denial. exempted: the
@@ -68,7 +76,7 @@ class Decision(NamedTuple):
     patch: tuple[Operation, ...] = ()
     audit: Mapping[str, str] = _NO_ANNOTATIONS
     rules: tuple[str, ...] = ()
-    cuda_sources: tuple[str, ...] = ()
+    cuda_versions: tuple[NeededCuda, ...] = ()
     notes: tuple[Message, ...] = ()
     declared: tuple[str, ...] = ()
     not_checked: tuple[NotChecked, ...] = ()

@@ -62,6 +62,12 @@ def driver_support(facts: Facts, branch: int, month: str) -> DriverSupport | Non
     return DriverSupport(branch, kind, end, _state(end, month) if end else None)
 
 
+def end_of_support(facts: Facts, branch: int) -> str | None:
+    """Return the last month of NVIDIA's support of a driver branch; None if unknown or not announced."""
+    fact = lifecycle_of_branch(facts, branch)
+    return fact.value.end if fact else None
+
+
 def support_of(capabilities: NodeCapabilities, month: str) -> DriverSupport | None:
     """Return the support of a node's driver in a month; None if that is unknown."""
     branch = branch_of(capabilities)

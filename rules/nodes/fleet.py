@@ -1,12 +1,32 @@
-"""The fleet: classes of nodes by the labels of all rules."""
+"""The fleet: classes of nodes by the labels of all rules, and GPU nodes by driver branch, CUDA and GPU."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from rules.nodes.inventory import Inventory, NodeClass
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_capabilities import NodeCapabilities, cuda_of
+from rules.nodes.node_capabilities import DriverCuda, NodeCapabilities, branch_of, cuda_of
+
+_UNKNOWN: Final = "unknown"
+
+
+class GpuNodes(NamedTuple):
+    """What GPU nodes have in common; None if it is unknown.
+
+    gpu: the model, such as A100, if the facts have it.
+    """
+
+    branch: int | None
+    cuda: DriverCuda | None
+    gpu: str | None
+
+    @property
+    def labels(self) -> tuple[str, str, str]:
+        """Driver branch, CUDA version and GPU as text, for a metric."""
+        return str(self.branch or _UNKNOWN), str(self.cuda or _UNKNOWN), self.gpu or _UNKNOWN
 
 
 def classes_of(inventory: Inventory, nodes: int, families: Sequence[LabelNames]) -> Iterator[NodeClass]:
@@ -28,6 +48,17 @@ def gpu_classes(inventory: Inventory, families: Sequence[LabelNames]) -> Iterato
     for node_class in classes_of(inventory, inventory.everything, families):
         if cuda_of(node_class.capabilities) or _has_gpu(node_class.capabilities):
             yield node_class
+
+
+def gpu_nodes(inventory: Inventory, families: Sequence[LabelNames]) -> Counter[GpuNodes]:
+    """Return the number of GPU nodes by what they have in common, in time linear in their classes."""
+    counted: Counter[GpuNodes] = Counter()
+    for node_class in gpu_classes(inventory, families):
+        capabilities = node_class.capabilities
+        gpu = capabilities.model.product if capabilities.model else None
+        key = GpuNodes(branch_of(capabilities), cuda_of(capabilities), gpu)
+        counted[key] += node_class.members.bit_count()
+    return counted
 
 
 def _has_gpu(capabilities: NodeCapabilities) -> bool:

@@ -46,7 +46,7 @@ from tests.support.paths import ROOT
 from webhook.agent.metrics import REGISTRY
 from webhook.cli import main
 from webhook.images.resolver import metrics as resolver_metrics
-from webhook.telemetry.metrics import exposition
+from webhook.telemetry import metrics as gate_metrics
 
 PAGES: Final = sorted(
     str(path.relative_to(ROOT)) for path in (*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"))
@@ -336,7 +336,8 @@ def test_every_rule_that_a_page_shows_whole_is_sound(page: str) -> None:
 def test_every_metric_that_a_page_names_is_served(page: str) -> None:
     """By the name that Prometheus knows."""
     # The gate's, the node agent's and the image resolver's.
-    texts = exposition() + generate_latest(REGISTRY) + generate_latest(resolver_metrics.REGISTRY)
+    registries = gate_metrics.REGISTRY, REGISTRY, resolver_metrics.REGISTRY
+    texts = b"".join(map(generate_latest, registries))
     served = set(re.findall(r"^# TYPE (gpugate_\w+)", texts.decode(), re.MULTILINE))
     named = {name.removesuffix("_bucket") for name in re.findall(r"\bgpugate_\w+", text_of(page))}
 

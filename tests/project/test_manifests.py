@@ -130,8 +130,7 @@ def _alerts() -> list[dict[str, Any]]:
 
 def _panels() -> list[dict[str, Any]]:
     dashboard = json.loads((MANIFESTS / "monitoring/dashboard.json").read_text("utf-8"))
-    panels: list[dict[str, Any]] = dashboard["panels"]
-    return panels
+    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
 
 
 def _expressions() -> Iterator[str]:
@@ -179,7 +178,7 @@ def test_an_expression_asks_for_metrics_and_labels_that_there_are(expression: st
 
 
 def test_the_dashboard_shows_single_numbers_as_stat_panels_of_the_selected_namespace() -> None:
-    """The state of rules, certificates and nodes is one number each; the rest has a time axis or bars."""
+    """The state of rules, certificates, nodes and drivers is one number each; others have an axis or bars."""
     kinds = {panel["title"]: panel["type"] for panel in _panels()}
 
     assert {
@@ -188,8 +187,9 @@ def test_the_dashboard_shows_single_numbers_as_stat_panels_of_the_selected_names
         "Rules by state",
         "Nodes in the inventory",
         "Time until certificates expire",
+        "Time until drivers are out of support",
     } == {title for title, kind in kinds.items() if kind == "stat"}
-    assert "bargauge" == kinds["Would be denied, by rule"]
+    assert "bargauge" == kinds["Would be denied, by rule"] == kinds["GPU nodes by driver branch and CUDA"]
     for panel in _panels():
         for target in panel["targets"]:
             assert 'namespace=~"$namespace"' in target["expr"]

@@ -116,7 +116,9 @@ def create_app(
     @app.get("/metrics")
     def exposition() -> flask.Response:
         handler.decision_log.flush()
-        return flask.Response(metrics.exposition(), content_type=_PROMETHEUS)
+        families = handler.loaded.rules.label_names
+        text = metrics.exposition(handler.snapshot.inventory, families)
+        return flask.Response(text, content_type=_PROMETHEUS)
 
     @app.get(MUTATE)
     @app.get(VALIDATE)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import contextmanager
 from time import time
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
+from rules.cuda.tables import BUILT_IN, Facts, toolkits
 from rules.model.rule import Action
 from rules.model.workload_kinds import built_in_workloads
 from webhook.telemetry import metrics
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     import prometheus_client
 
     from rules import Decision
+    from rules.cuda.versions import CudaVersion
+    from rules.model.decision import NeededCuda
     from webhook.admission.review import Review
 
 _log = logging.getLogger("gpugate.admission")
@@ -56,7 +59,7 @@ class Entry(NamedTuple):
     dry_run: bool
     allowed: bool
     rules: tuple[str, ...]
-    cuda_sources: tuple[str, ...]
+    cuda_versions: tuple[NeededCuda, ...]
     violations: tuple[tuple[str, str, str, str], ...]  # rule, action, basis, and action of the rule
     paths: tuple[str, ...]  # of the first violations
     declared: tuple[str, ...]
@@ -78,10 +81,11 @@ class Controller(NamedTuple):
 class DecisionLog:
     """Counts and logs decisions: immediately, or in batches inside `batching`. Thread-safe.
 
-    enforcement: the cap of `--enforcement-action` on the decisions.
+    enforcement: the cap of `--enforcement-action` on the decisions. facts: those in force.
     """
 
-    def __init__(self, enforcement: Action = Action.DENY) -> None:
+    def __init__(self, enforcement: Action = Action.DENY, facts: Facts = BUILT_IN) -> None:
+        self.facts = facts
         self._enforcement = enforcement.value
         self._entries: deque[Entry] = deque()
         self._batch_size = 1
@@ -106,7 +110,7 @@ class DecisionLog:
             review.dry_run,
             decision.allowed,
             decision.rules,
-            decision.cuda_sources,
+            decision.cuda_versions,
             tuple(
                 [
                     (
@@ -135,10 +139,11 @@ class DecisionLog:
         """Count and log the recorded decisions."""
         with self._flushing:
             counted: Counter[_Series] = Counter()
+            known = toolkits(self.facts)
             for _ in range(len(self._entries)):
                 entry = self._entries.popleft()
                 try:
-                    counted.update(_series_of(entry))
+                    counted.update(_series_of(entry, known))
                     _log_entry(entry)
                 except Exception as error:  # noqa: BLE001 - a bug of ours must cost this one line, not others
                     metrics.ERRORS.labels("internal").inc()
@@ -194,7 +199,7 @@ def printable(text: str) -> str:
     return "".join(character if character.isprintable() else "\ufffd" for character in short)
 
 
-def _series_of(entry: Entry) -> list[_Series]:
+def _series_of(entry: Entry, toolkits: Container[CudaVersion]) -> list[_Series]:
     """Return the time series that count an entry, and observe its duration."""
     endpoint, operation, allowed = entry.endpoint, entry.operation, "true" if entry.allowed else "false"
     kind = entry.kind if entry.kind in _KINDS else "other"
@@ -202,10 +207,20 @@ def _series_of(entry: Entry) -> list[_Series]:
     series: list[_Series] = [(metrics.REQUESTS, endpoint, kind, operation, allowed, entry.enforcement)]
     if entry.withheld:
         series.append((metrics.WITHHELD, endpoint, kind, operation, entry.withheld, entry.enforcement))
-    series += [(metrics.CUDA_SOURCES, endpoint, source) for source in entry.cuda_sources]
+    series += [
+        (metrics.CUDA_VERSIONS, endpoint, source, _bounded(cuda, toolkits))
+        for cuda, source in entry.cuda_versions
+    ]
     series += [(metrics.RULE_MATCHES, endpoint, name) for name in entry.rules]
     series += [(metrics.RULE_RESULTS, endpoint, *violation) for violation in entry.violations]
     return series
+
+
+def _bounded(cuda: CudaVersion | None, toolkits: Container[CudaVersion]) -> str:
+    """Return the CUDA version of a toolkit as text; another one, which anybody can write, is `other`."""
+    if cuda is None:
+        return "unknown"
+    return str(cuda) if cuda in toolkits else "other"
 
 
 def _log_entry(entry: Entry) -> None:

@@ -85,7 +85,7 @@ class AdmissionHandler:
         self.snapshot = Snapshot(policy, (inventory or Inventory()).with_facts(policy.facts))
         metrics.ENFORCEMENT.labels(enforcement.value).set(1)
         metrics.rules_loaded(loaded)
-        metrics.facts_in_force(policy.facts.date)
+        self._facts_in_force(policy.facts)
         _log_expired(loaded)
         metrics.NODES.set(len(self.snapshot.inventory))
 
@@ -114,7 +114,7 @@ class AdmissionHandler:
         if policy.facts is not before.policy.facts:
             self.on_facts(policy.facts)
         metrics.rules_loaded(loaded, stale)
-        metrics.facts_in_force(policy.facts.date)
+        self._facts_in_force(policy.facts)
         _log_expired(loaded)
         self.on_rules()
 
@@ -174,6 +174,10 @@ class AdmissionHandler:
         decision = Decision.errored(code, problem, detail, allowed=self._on_error_allow)
         mutating = review.request.mutating
         return encode_decision(review.uid, capped(decision, self._enforcement, mutating=mutating))
+
+    def _facts_in_force(self, facts: Facts) -> None:
+        self.decision_log.facts = facts
+        metrics.facts_in_force(facts.date)
 
     def _compile(self, loaded: Loaded) -> Policy:
         return compile_policy(loaded.rules, self._language, self._workloads, self._enforcement)

@@ -5,18 +5,31 @@ Names follow https://prometheus.io/docs/practices/naming/.
 
 from __future__ import annotations
 
+from collections import Counter as Counted
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache, partial
+from threading import Lock
 from time import time
 from typing import TYPE_CHECKING, Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from rules.nodes.driver_lifecycle import end_of_support
+from rules.nodes.fleet import GpuNodes, gpu_nodes
+
 if TYPE_CHECKING:
-    from rules import Loaded
+    from collections.abc import Sequence
+
+    from rules import Facts, Inventory, Loaded
+    from rules.nodes.label_families import LabelNames
+
+# The bound of the series of GPU nodes, whose labels people write.
+_MAX_KINDS_OF_NODES: Final = 100
 
 REGISTRY: Final = CollectorRegistry()
+_OTHER_NODES: Final = ("other", "other", "other")
+_EXPOSING: Final = Lock()  # a scrape reads all GPU nodes of one inventory
 _counter = partial(Counter, registry=REGISTRY)
 _gauge = partial(Gauge, registry=REGISTRY)
 
@@ -68,10 +81,11 @@ RULE_RESULTS: Final = _counter(
     "both endpoints. rule_action: the action without the cap of --enforcement-action",
     ("endpoint", "rule", "action", "basis", "rule_action"),
 )
-CUDA_SOURCES: Final = _counter(
+CUDA_VERSIONS: Final = _counter(
     "gpugate_cuda_versions_total",
-    "Containers checked, by the source of their CUDA version; `unknown` if there is none",
-    ("endpoint", "source"),
+    "Containers checked, by the CUDA version that they need and its source; `unknown` if there is none, "
+    "`other` if it is no known toolkit",
+    ("endpoint", "source", "cuda"),
 )
 ERRORS: Final = _counter(
     "gpugate_errors_total",
@@ -124,6 +138,17 @@ FACTS_AGE: Final = _gauge(
     "Age of the facts about drivers, GPUs and images that are in force: since the day they were looked up",
 )
 NODES: Final = _gauge("gpugate_inventory_nodes", "Nodes in the inventory that pods are checked against")
+GPU_NODES: Final = _gauge(
+    "gpugate_gpu_nodes",
+    "GPU nodes by driver branch, CUDA version of the driver (`>=13.5`: its branch is newer than known ones) "
+    f"and GPU model. At most {_MAX_KINDS_OF_NODES} series: `other` has the nodes of further ones",
+    ("driver_branch", "cuda", "gpu"),
+)
+SUPPORT_ENDS: Final = _gauge(
+    "gpugate_driver_support_end_timestamp_seconds",
+    "Time when NVIDIA's support of a driver branch of GPU nodes ends or ended; absent if not announced",
+    ("driver_branch",),
+)
 WATCH_HEARD: Final = _gauge(
     "gpugate_watch_heard_timestamp_seconds",
     "Time of the last list or watch response for a resource; `nodes` is the age of the inventory",
@@ -184,9 +209,34 @@ def certificate_seen(which: Literal["serving", "ca"], expires: datetime) -> None
     CERTIFICATE_EXPIRY.labels(which).set(expires.timestamp())
 
 
-def exposition() -> bytes:
-    """Return all metrics in the Prometheus text format."""
-    return generate_latest(REGISTRY)
+def exposition(inventory: Inventory, families: Sequence[LabelNames]) -> bytes:
+    """Return all metrics in the Prometheus text format, with the GPU nodes of an inventory.
+
+    families: the labels that rules read.
+    """
+    counted = gpu_nodes(inventory, families)
+    with _EXPOSING:
+        _set_gpu_nodes(counted, inventory.facts)
+        return generate_latest(REGISTRY)
+
+
+def _set_gpu_nodes(counted: Counted[GpuNodes], facts: Facts) -> None:
+    GPU_NODES.clear()
+    SUPPORT_ENDS.clear()
+    series = Counted[tuple[str, str, str]]()
+    for at, (kind, number) in enumerate(counted.most_common()):
+        series[kind.labels if at < _MAX_KINDS_OF_NODES - 1 else _OTHER_NODES] += number
+    for labels, number in series.items():
+        GPU_NODES.labels(*labels).set(number)
+    for branch in {kind.branch for kind in counted}:
+        if branch and (end := end_of_support(facts, branch)):
+            SUPPORT_ENDS.labels(branch).set(_after_month(end))
+
+
+def _after_month(month: str) -> float:
+    """Return the seconds since the epoch of the end of a month such as 2026-06."""
+    in_next = datetime.fromisoformat(f"{month}-01").replace(tzinfo=UTC) + timedelta(days=31)
+    return in_next.replace(day=1).timestamp()
 
 
 def forget_watch(resource: str) -> None:

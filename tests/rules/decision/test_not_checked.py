@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 
 from rules.cuda.requirements import ANNOTATIONS
+from rules.cuda.versions import CudaVersion
 from rules.decision import not_checked
 from rules.decision.pipeline import Snapshot, decide
 from rules.decision.policy import Policy, compile_policy
-from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, AdmissionRequest, Decision
+from rules.model.decision import ALLOWED, NO_NODES, UNKNOWN_CUDA, UNKNOWN_VERSION, AdmissionRequest, Decision
 from rules.nodes.inventory import Inventory
 from rules.schema.workload_kinds import read_workloads
 from tests.support.builders import (
@@ -176,7 +177,17 @@ def test_an_accelerator_that_runs_no_cuda_has_no_cuda_to_check(known: Inventory)
     """With nodes and without; its container is not counted as one of unknown CUDA version either."""
     decision = decide(Snapshot(SHIPPED, known), request(pod(container({"amd.com/gpu": 1}))))
 
-    assert ([], ()) == (reasons(decision), decision.cuda_sources)
+    assert ([], ()) == (reasons(decision), decision.cuda_versions)
+
+
+def test_a_decision_has_the_cuda_version_that_each_container_needs() -> None:
+    """With its source; None if nothing says it."""
+    images = "nvidia/cuda:12.4.1-base-ubuntu22.04", "team/app:v1"
+    document = pod(*(container({GPU: 1}, name=f"c{at}", image=image) for at, image in enumerate(images)))
+
+    assert ((CudaVersion(12, 4), "nvidia/cuda"), UNKNOWN_VERSION) == decide(
+        Snapshot(shipped(), EMPTY), request(document)
+    ).cuda_versions
 
 
 def test_the_audit_event_does_not_say_that_no_nodes_are_known() -> None:

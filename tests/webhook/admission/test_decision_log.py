@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import webhook.admission.decision_log
-from rules.model.decision import AdmissionRequest, Decision
+from rules.cuda.versions import CudaVersion
+from rules.model.decision import UNKNOWN_VERSION, AdmissionRequest, Decision
 from rules.model.finding import Basis, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Text
@@ -65,6 +66,20 @@ def test_a_batch_is_logged_when_it_is_full_in_order(logged: Callable[[], list[st
 
     assert (few, many, logged()) == ([], names[:64], names)
     assert _counted("a") == before + 70
+
+
+def test_containers_are_counted_by_the_known_cuda_version_that_they_need() -> None:
+    """Anybody can write another version in an annotation; without one, it is unknown."""
+    needed = (CudaVersion(12, 4), "image"), (CudaVersion(99, 9), "annotation"), UNKNOWN_VERSION
+    counted = ("image", "12.4"), ("annotation", "other"), ("unknown", "unknown")
+    before = [_of_cuda(*labels) for labels in counted]
+    _record(DecisionLog(), "cuda", Decision(cuda_versions=needed))
+
+    assert [1, 1, 1] == [_of_cuda(*labels) - old for labels, old in zip(counted, before, strict=True)]
+
+
+def _of_cuda(*labels: str) -> float:
+    return metrics.counter_of(metrics.CUDA_VERSIONS, "mutate", *labels)._value.get()  # type: ignore[no-any-return]
 
 
 def test_a_batch_that_is_not_full_is_logged_soon(logged: Callable[[], list[str]]) -> None:

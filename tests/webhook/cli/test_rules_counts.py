@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 from click.testing import Result
+from prometheus_client import generate_latest
 
+from rules import Inventory
 from tests.support.builders import DEVICE, injection_rule, loaded, resource_rule
 from tests.support.command import gpugate
 from tests.support.webhooks import body, pod
@@ -39,7 +41,7 @@ def exposed(tmp_path: Path) -> Path:
     for count in (1, 9):
         gate.answer("mutate", body(pod({DEVICE: count})))
     path = tmp_path / "metrics.txt"
-    path.write_bytes(metrics.exposition())
+    path.write_bytes(metrics.exposition(Inventory(), ()))
     gate.set_rules(loaded(*RULES))
     return path
 
@@ -73,7 +75,7 @@ def test_the_table_has_the_counts_after_the_action(exposed: Path, tmp_path: Path
 def test_the_stale_metric_of_a_rule_is_removed_when_the_rule_is_valid(exposed: Path) -> None:
     """A fixed rule is not stale."""
     assert 'gpugate_rule_stale{rule="counted-injection"} 1.0' in exposed.read_text("utf-8")
-    assert b'gpugate_rule_stale{rule="counted-injection"}' not in metrics.exposition()
+    assert b'gpugate_rule_stale{rule="counted-injection"}' not in generate_latest(metrics.REGISTRY)
 
 
 @pytest.mark.parametrize(
