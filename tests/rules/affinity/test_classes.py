@@ -14,7 +14,7 @@ FACTS = [["minor", "major"], ["product"], ["mode"]]
 
 def split(fit: list[dict[str, str]], unfit: list[dict[str, str]]) -> Split:
     """Return nodes of these labels that fit, and others that do not."""
-    nodes = [{"metadata": {"name": f"n{at}", "labels": each}} for at, each in enumerate([*fit, *unfit])]
+    nodes = [{"metadata": {"name": f"n{at}", "labels": labels}} for at, labels in enumerate([*fit, *unfit])]
     fitting = (1 << len(fit)) - 1
     inventory = inventory_of(nodes)
     return Split(inventory, fitting, inventory.everything ^ fitting)

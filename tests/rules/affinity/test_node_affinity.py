@@ -207,7 +207,7 @@ def test_only_terms_that_can_match_are_joined() -> None:
     """Between 4 and 6 there is a number, between 4 and 5 there is none."""
     user = term(("cores", "Gt", "4"))
     wide, narrow, free = (
-        term(each) for each in (("cores", "Lt", "6"), ("cores", "Lt", "5"), ("zone", "Exists"))
+        term(expression) for expression in (("cores", "Lt", "6"), ("cores", "Lt", "5"), ("zone", "Exists"))
     )
 
     assert conjoin([user], [wide, free]) == [
@@ -330,7 +330,7 @@ def test_a_malicious_selector_takes_time_linear_in_its_length() -> None:
     joined = inject(spec, cuda((0, 0), (6_000, 0)))
 
     assert len(joined) == 8_001
-    assert all(each["matchExpressions"][-1]["values"] == ["6000"] for each in joined)
+    assert all(joined_term["matchExpressions"][-1]["values"] == ["6000"] for joined_term in joined)
 
 
 def test_terms_that_come_last_do_not_multiply_the_clauses_of_many_containers() -> None:
@@ -339,4 +339,6 @@ def test_terms_that_come_last_do_not_multiply_the_clauses_of_many_containers() -
     last = ((MatchExpression("matchExpressions", "type", "In", ("a",)),),)
 
     assert Requirement((clause,) * 20).or_else(last) == Requirement(((*clause, *last),) * 20)
-    assert [10] == [len(each) for each in Requirement((clause, clause)).or_else(last).clauses]
+    assert [10] == [
+        len(joined_clause) for joined_clause in Requirement((clause, clause)).or_else(last).clauses
+    ]

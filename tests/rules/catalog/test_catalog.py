@@ -262,7 +262,7 @@ def test_two_systems_with_one_resource_name_are_alternatives() -> None:
         name: (CATALOG / name).read_text("utf-8").replace('enabled: "false"', 'enabled: "true"')
         for name in ("pgpu/gpu.yaml", "hami/gpu.yaml")
     }
-    found = [(error.code, error.location.file, error.message) for error in load_rules(texts.items()).errors]
+    errors = [(error.code, error.location.file, error.message) for error in load_rules(texts.items()).errors]
 
     others = "the others"
 
@@ -276,7 +276,7 @@ def test_two_systems_with_one_resource_name_are_alternatives() -> None:
             ("pgpu/gpu.yaml", "hami/gpu.yaml", "cf-crl-hami-gpu", 5),
             ("hami/gpu.yaml", "pgpu/gpu.yaml", "cf-crl-pgpu-gpu", 4),
         )
-    ] == found
+    ] == errors
 
 
 def test_a_request_that_differs_from_the_limit_is_denied() -> None:

@@ -86,6 +86,6 @@ def test_an_error_in_a_built_in_rule_is_located_at_its_line(file: str, error: st
     """A typo in a key, a wrong value, a missing label, invalid CEL, the wrong namespace."""
     broken, line = ERRORS[error](RULES[file])
     loaded = load_rules([(file, broken)])
-    problems = [(each.location.line, each.code) for each in (*loaded.errors, *loaded.warnings)]
+    problems = [(problem.location.line, problem.code) for problem in (*loaded.errors, *loaded.warnings)]
 
     assert [(line, error)] == [problem for problem in problems if problem[1] == error]

@@ -159,7 +159,7 @@ def test_an_expression_is_evaluated_once_for_equal_texts(evaluated: list[object]
     for quantity in ("1", "1", 1, True, "1"):
         expression({"limits": {"a.com/x": quantity}})
 
-    assert [((("a.com/x", each),),) for each in ("1", 1, True)] == evaluated
+    assert [((("a.com/x", compared),),) for compared in ("1", 1, True)] == evaluated
 
 
 def test_numbers_and_what_containers_share_are_evaluated_once(evaluated: list[object]) -> None:
@@ -167,12 +167,12 @@ def test_numbers_and_what_containers_share_are_evaluated_once(evaluated: list[ob
     source = "container.gpus > 0 && pod.requiredNodeLabels.exists(l, l == 'a')"
     expression = Expression(source, VALIDATION_VARIABLES)
     labels = [[f"label-{number}" for number in range(200)], ["a"]]
-    found = [
-        expression({"container.gpus": gpus, "pod.requiredNodeLabels": Packed.of(each)})
-        for gpus, each in ((1, labels[0]), (1, labels[0]), (1, labels[1]), (0, labels[1]), (1, labels[1]))
+    results = [
+        expression({"container.gpus": gpus, "pod.requiredNodeLabels": Packed.of(names)})
+        for gpus, names in ((1, labels[0]), (1, labels[0]), (1, labels[1]), (0, labels[1]), (1, labels[1]))
     ]
 
-    assert [False, False, True, False, True] == found
+    assert [False, False, True, False, True] == results
     assert 3 == len(evaluated)
 
 
@@ -426,11 +426,11 @@ def test_an_expression_within_the_bounds_is_compiled(source: str) -> None:
 def test_an_expression_of_many_operators_does_not_exhaust_the_stack(source: str) -> None:
     """It is compiled or rejected; the process survives."""
     try:
-        found = str(Expression(source, VALIDATION_VARIABLES))
+        outcome = str(Expression(source, VALIDATION_VARIABLES))
     except ExpressionError as error:
-        found = str(error)
+        outcome = str(error)
 
-    assert "" != found
+    assert "" != outcome
 
 
 @pytest.mark.parametrize(

@@ -174,7 +174,7 @@ def test_a_pool_whose_driver_is_unknown_stays_open_after_one_node_fits() -> None
         (with_pools(of_pool, types=of_types), [*of_types]),
     ):
         decision = judged(policy(), nodes, CUDA_12_4)
-        found = [
+        values_by_key = [
             {
                 expression["key"]: expression["values"][0]
                 for expression in term["matchExpressions"]
@@ -184,8 +184,8 @@ def test_a_pool_whose_driver_is_unknown_stays_open_after_one_node_fits() -> None
         ]
 
         assert () == warning_texts(decision)
-        assert types == [each.get(TYPE, "any") for each in found if "karpenter.sh/nodepool" in each]
-        assert [] == [each for each in found if [*each] == [TYPE]]
+        assert types == [term.get(TYPE, "any") for term in values_by_key if "karpenter.sh/nodepool" in term]
+        assert [] == [term for term in values_by_key if [*term] == [TYPE]]
         assert ["an autoscaler may add nodes: NodePool gpu (NVIDIA-H100-80GB-HBM3)"] == [
             note.en for note in decision.notes
         ]

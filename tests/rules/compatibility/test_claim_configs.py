@@ -54,7 +54,7 @@ def template(*configs: dict[str, Any], of_class: str = DRIVER, name: str = "gpu"
 
 def with_configs(of_class: dict[str, Any], *configs: dict[str, Any]) -> dict[str, Any]:
     """Return a DeviceClass with configurations, which name no requests."""
-    of_class["spec"]["config"] = [{"opaque": each["opaque"]} for each in configs]
+    of_class["spec"]["config"] = [{"opaque": class_config["opaque"]} for class_config in configs]
     return of_class
 
 
@@ -114,10 +114,10 @@ def test_the_fix_works(cluster: tuple[dict[str, Any], ...]) -> None:
 @pytest.mark.parametrize("document", [template(config(WRONG)), template(config(WRONG, "gpu"))])
 def test_a_template_is_denied_itself(document: dict[str, Any]) -> None:
     """In preview, before there is a pod; also if no cluster is known."""
-    for found in (decided_itself(document), decided_itself(document, gpus_of("h100"), device_class())):
-        (violation,) = found.violations
+    for decision in (decided_itself(document), decided_itself(document, gpus_of("h100"), device_class())):
+        (violation,) = decision.violations
 
-        assert (False, PLACE, SAYS) == (found.allowed, violation.path, violation.reason.en)
+        assert (False, PLACE, SAYS) == (decision.allowed, violation.path, violation.reason.en)
 
 
 def test_a_claim_with_a_strategy_is_told_that_its_feature_gate_is_unknown() -> None:

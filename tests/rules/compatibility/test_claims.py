@@ -300,7 +300,7 @@ def test_the_action_of_the_rule_decides_what_becomes_of_a_claim() -> None:
     rules = shipped_rules()
     seen = []
     for action in Action:
-        changed = tuple(replace(each, action=action) for each in rules.compatibility)
+        changed = tuple(replace(rule, action=action) for rule in rules.compatibility)
         policy = compile_policy(replace(rules, compatibility=changed))
         denied = decided(claiming(), OLD_T4, claim_template("gpu"), policy=policy)
         wide = decided(claiming(), OLD_T4, NEW_H100, claim_template("gpu"), policy=policy)

@@ -526,8 +526,8 @@ def test_a_quantity_of_zero_is_no_request(quantity: str | int) -> None:
     """Charts write `nvidia.com/gpu: 0` for a pod without GPUs."""
     cluster = nodes(1, "old", gfd("11.4")) + nodes(1, "new", gfd("12.4"))
 
-    for found in (cluster, cluster[:1]):
-        decision = decided(found, gpu_pod(PYTORCH_11_7, limits={GPU: quantity}))
+    for known_nodes in (cluster, cluster[:1]):
+        decision = decided(known_nodes, gpu_pod(PYTORCH_11_7, limits={GPU: quantity}))
         assert (True, (), ()) == (decision.allowed, decision.patch, warning_texts(decision))
 
 

@@ -424,7 +424,7 @@ def test_a_check_that_is_off_leaves_nodes_with_too_few_as_candidates(effect: str
 def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
     """Of as many as the size limit allows. A sum for each resource over all containers takes 8 loops more."""
     limits = [{f"nvidia.com/mig-{at}g.5gb": "1"} for at in range(900)]
-    asked = pod(
+    largest_pod = pod(
         *({"name": f"p{at}", "image": IMAGE} for at in range(8500)),
         *(
             {"name": f"c{at}", "image": IMAGE, "resources": {"limits": limit}}
@@ -433,8 +433,8 @@ def test_the_time_is_linear_in_the_resources_of_all_containers() -> None:
     )
     nodes, rules = inventory(EIGHT), policy(compatibility_rule(match={"resources": ["nvidia.com/mig-*"]}))
 
-    assert judged(rules, nodes, asked).allowed
-    assert loops(lambda: judged(rules, nodes, asked)) < 18
+    assert judged(rules, nodes, largest_pod).allowed
+    assert loops(lambda: judged(rules, nodes, largest_pod)) < 18
 
 
 def test_a_pod_that_asks_for_more_than_any_node_has_together_is_told_to_ask_for_less() -> None:

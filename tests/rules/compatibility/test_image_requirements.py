@@ -105,12 +105,12 @@ def satisfied(expression: str, machine: Machine) -> bool:
 
 
 def _holds(condition: str, machine: Machine) -> bool:
-    operator = next(each for each in COMPARE if each in condition)
+    operator = next(comparison for comparison in COMPARE if comparison in condition)
     name, expected = condition.split(operator)
     if name == "brand":
         return COMPARE[operator](machine.brand.lower(), expected)
-    found = {"cuda": machine.cuda, "driver": machine.driver, "arch": machine.compute}[name]
-    numbers = [[int(part) for part in text.split(".")] for text in (found, expected)]
+    actual = {"cuda": machine.cuda, "driver": machine.driver, "arch": machine.compute}[name]
+    numbers = [[int(part) for part in text.split(".")] for text in (actual, expected)]
     longest = max(map(len, numbers))
     one, other = (number + [0] * (longest - len(number)) for number in numbers)
     return COMPARE[operator](one, other)
@@ -126,13 +126,13 @@ def expression_of(version: str, machine: Machine) -> RequireText | None:
 def test_an_image_is_judged_by_its_tag_as_by_its_own_variables(version: str) -> None:
     """And as the legacy mode of NVIDIA's container runtime does, except on GPUs without code."""
     for name, machine in MACHINES.items():
-        found = expression_of(version, machine)
-        if found is None or not found.status.certain:
+        constraint = expression_of(version, machine)
+        if constraint is None or not constraint.status.certain:
             continue
-        env = {"NVIDIA_REQUIRE_CUDA": found.text}
+        env = {"NVIDIA_REQUIRE_CUDA": constraint.text}
         by_tag = decided(legacy(*cluster(name)), gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04", "./app"))
         by_variables = decided(legacy(*cluster(name)), requiring(**env))
-        starts = satisfied(found.text, machine)
+        starts = satisfied(constraint.text, machine)
         has_code = float(machine.compute) >= NO_CODE.get(version.partition(".")[0], 0)
 
         assert (name, starts and has_code) == (name, by_tag.allowed)
@@ -223,7 +223,7 @@ def test_ngc_images_run_on_the_drivers_that_their_release_notes_list(
         "nvidia.com/gpu.product": product,
     }
     decision = decided([node("one", labels)], gpu_pod("nvcr.io/nvidia/tritonserver:24.04-py3"))
-    found = (
+    outcome = (
         "unknown"
         if decision.allowed and warning_texts(decision)
         else "allowed"
@@ -231,7 +231,7 @@ def test_ngc_images_run_on_the_drivers_that_their_release_notes_list(
         else "denied"
     )
 
-    assert expected == found
+    assert expected == outcome
 
 
 def test_an_image_with_a_partly_known_requirement_is_never_denied_for_it() -> None:
@@ -268,9 +268,9 @@ def test_affinity_admits_exactly_the_machines_that_start_the_image(
     for version in VERSIONS:
         document = gpu_pod(f"nvidia/cuda:{version}-base-ubuntu22.04")
         decision = decided(everything, document)
-        alone = [each for each in everything if _certain(decided([each], document))]
+        alone = [node_object for node_object in everything if _certain(decided([node_object], document))]
 
-        assert (version, [each["metadata"]["name"] for each in alone]) == (
+        assert (version, [node_object["metadata"]["name"] for node_object in alone]) == (
             version,
             targets(everything, document, decision),
         )
@@ -341,13 +341,13 @@ def test_an_image_of_a_catalogue_that_admits_an_older_major_is_not_denied_for_un
         compatibility_rule(),
         image_catalog({"image": "team/*", "cuda": "13.0", "require": {"NVIDIA_REQUIRE_CUDA": text}}),
     )
-    found = [
+    decisions = [
         judged(policy(*rules), inventory(cluster(name)), gpu_pod("team/app:v1"))
         for name in ("A100/535", "A100/525")
     ]
 
-    assert [True, False] == [each.allowed for each in found]
-    assert "it may fail: the image may have no cuda-compat" in warning_texts(found[0])[0]
+    assert [True, False] == [decision.allowed for decision in decisions]
+    assert "it may fail: the image may have no cuda-compat" in warning_texts(decisions[0])[0]
 
 
 def _certain(decision: Decision) -> bool:

@@ -55,10 +55,12 @@ def test_an_older_minor_version_of_a_known_branch_runs_with_limits() -> None:
     )
     policy = SharingPolicy(minor_versions=Level.UNSTABLE)
 
-    found, expected = (check_on_node(policy, needing(cuda="12.9"), each) for each in (node, labelled))
+    results, expected = (
+        check_on_node(policy, needing(cuda="12.9"), capabilities) for capabilities in (node, labelled)
+    )
 
-    assert expected == found
-    assert Level.UNSTABLE is level_of(found)
+    assert expected == results
+    assert Level.UNSTABLE is level_of(results)
 
 
 @pytest.mark.parametrize("cuda", ["13.6", "14.0"])

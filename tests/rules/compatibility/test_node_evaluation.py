@@ -51,9 +51,11 @@ def test_an_edited_rule_evaluates_the_same_nodes_again() -> None:
     """A rule that keeps its name is a different rule after an edit."""
     document, cluster = gpu_pod(cuda_image("12.4")), inventory(OLD)
     policies = [policy(compatibility_rule(noFittingNode=action)) for action in ("deny", "warn")]
-    found = [judged(policies[at], cluster, document) for at in (0, 1, 0)]
+    decisions = [judged(policies[at], cluster, document) for at in (0, 1, 0)]
 
-    assert [(False, 0), (True, 1), (False, 0)] == [(each.allowed, len(warning_texts(each))) for each in found]
+    assert [(False, 0), (True, 1), (False, 0)] == [
+        (decision.allowed, len(warning_texts(decision))) for decision in decisions
+    ]
 
 
 def test_a_message_names_the_container_of_this_pod() -> None:
@@ -65,11 +67,11 @@ def test_a_message_names_the_container_of_this_pod() -> None:
         pod_of(gpu_container(fine, name="x"), gpu_container(image, name="a")),
         pod_of(gpu_container(image, name="b")),
     ]
-    found = [judged(shipped(), cluster, document) for document in pods]
+    decisions = [judged(shipped(), cluster, document) for document in pods]
 
-    assert [0, 1, 0] == [int(each.violations[0].path[len("spec.containers[")]) for each in found]
+    assert [0, 1, 0] == [int(decision.violations[0].path[len("spec.containers[")]) for decision in decisions]
     assert ["'a'", "'a'", "'b'"] == [
-        each.denial.en.partition("compatible with container ")[2][:3] for each in found
+        decision.denial.en.partition("compatible with container ")[2][:3] for decision in decisions
     ]
 
 
@@ -107,7 +109,7 @@ def test_the_result_of_a_pod_of_many_requirements_is_not_cached() -> None:
     cached = evaluator.evaluate.__self__  # type: ignore[attr-defined]
     allowed = [judged(shipped(), cluster, pod_of(*many[:count])).allowed for count in (17, 16)]
 
-    assert ([True, True], [16]) == (allowed, [len(each.required) for each in cached])
+    assert ([True, True], [16]) == (allowed, [len(evaluation.required) for evaluation in cached])
 
 
 def test_equal_containers_are_evaluated_once() -> None:
@@ -117,7 +119,7 @@ def test_equal_containers_are_evaluated_once() -> None:
     cached = node_evaluator(cluster, shipped().prospects).evaluate.__self__  # type: ignore[attr-defined]
     judged(shipped(), cluster, document)
 
-    assert [1] == [len(each.required) for each in cached]
+    assert [1] == [len(evaluation.required) for evaluation in cached]
 
 
 def cluster_of(kinds: int) -> Inventory:

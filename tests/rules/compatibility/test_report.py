@@ -48,8 +48,8 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
     both = result("a flag", "drop the flag"), result("an image", "take that one")
     one = (result("an image", "take this one"),)
     classes = tuple(
-        NodeClassResult(NodeCapabilities(cuda=(11, 4)), 1 << at, Level.INCOMPATIBLE, ((required, found),))
-        for at, found in enumerate((both, one, both))
+        NodeClassResult(NodeCapabilities(cuda=(11, 4)), 1 << at, Level.INCOMPATIBLE, ((required, results),))
+        for at, results in enumerate((both, one, both))
     )
     writer = MessageWriter()
     (main,) = Pod(document := pod(container({})), document).containers
@@ -68,7 +68,7 @@ def test_of_several_fixes_for_one_requirement_the_one_for_the_newest_driver_is_s
 @pytest.mark.parametrize("name", ["null-x", "⟪0⟫", "{0}", "{name}", "%s", "a, b"])
 def test_the_name_of_a_container_changes_nothing_in_a_denial_but_the_name(name: str) -> None:
     """No name has a meaning of its own."""
-    plain, odd = (decided(OLD, pod(gpu_container(cuda_image("12.4"), name=each))) for each in ("main", name))
+    plain, odd = (decided(OLD, pod(gpu_container(cuda_image("12.4"), name=own))) for own in ("main", name))
 
     assert not odd.allowed
     assert plain.denial.en.replace("'main'", repr(name)) == odd.denial.en

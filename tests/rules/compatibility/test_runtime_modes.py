@@ -96,8 +96,8 @@ def verdict_of(results: tuple[CheckResult, ...]) -> Cell:
     if level is Level.COMPATIBLE:
         verdict = Verdict.NOTE if worst else Verdict.FITS
     elif level is Level.INCOMPATIBLE:
-        verdict = Verdict.POLICY if all(each.setting for each in worst) else Verdict.FACT
-    return Cell(verdict, tuple(each.summary.en for each in worst))
+        verdict = Verdict.POLICY if all(result.setting for result in worst) else Verdict.FACT
+    return Cell(verdict, tuple(result.summary.en for result in worst))
 
 
 @cache
@@ -124,17 +124,19 @@ def written() -> str:
         reasons: dict[tuple[str, ...], str] = {}
         lines += ["", f"## {image}", "", f"| GPU | driver | {' | '.join(RUNTIMES)} |", "|---" * 9 + "|"]
         for gpu, driver in product(GPUS, DRIVERS):
-            found = [cell(image, gpu, driver, runtime) for runtime in RUNTIMES]
-            cells = [f"{each.verdict.name.lower()} {_letter(each, reasons)}".strip() for each in found]
+            answers = [cell(image, gpu, driver, runtime) for runtime in RUNTIMES]
+            cells = [
+                f"{answer.verdict.name.lower()} {_letter(answer, reasons)}".strip() for answer in answers
+            ]
             lines.append(f"| {gpu} | {driver} | {' | '.join(cells)} |")
-        lines += ["", *(f"- {letter}: {'; and '.join(each)}" for each, letter in reasons.items())]
+        lines += ["", *(f"- {letter}: {'; and '.join(summaries)}" for summaries, letter in reasons.items())]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _letter(found: Cell, reasons: dict[tuple[str, ...], str]) -> str:
-    if not found.reasons:
+def _letter(answer: Cell, reasons: dict[tuple[str, ...], str]) -> str:
+    if not answer.reasons:
         return ""
-    return reasons.setdefault(found.reasons, f"[{len(reasons) + 1}]")
+    return reasons.setdefault(answer.reasons, f"[{len(reasons) + 1}]")
 
 
 def test_the_table_of_verdicts_is_as_recorded(pytestconfig: pytest.Config) -> None:

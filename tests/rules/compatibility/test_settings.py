@@ -84,7 +84,7 @@ def test_hami_has_no_baseline_and_warns_about_another_major() -> None:
 
     assert decided([], old).allowed
     assert ["twelve-0", "thirteen-0"] == admitted_to(cluster, old) == admitted_to(cluster, new)
-    assert [True, False] == [bool(warning_texts(decided(cluster, each))) for each in (old, new)]
+    assert [True, False] == [bool(warning_texts(decided(cluster, document))) for document in (old, new)]
 
 
 @pytest.mark.parametrize(
@@ -227,18 +227,18 @@ def test_each_rule_reads_its_own_labels() -> None:
 def test_minor_version_compatibility_is_denied_warned_or_allowed_as_set() -> None:
     """A driver of the same major, whose minor is lower."""
     cluster = inventory(nodes(1, "old", gfd("12.0")))
-    found = {}
+    answers = {}
     for setting in ("deny", "warn", "allow"):
         rules = policy(compatibility_rule(minorVersionCompatibility=setting))
         decision = judged(rules, cluster, gpu_pod(cuda_image("12.4")))
-        found[setting] = (decision.allowed, warning_texts(decision))
+        answers[setting] = (decision.allowed, warning_texts(decision))
 
     warning = (
         "gpugate: container 'main': the driver has CUDA 12.0, below 12.4, which NVIDIA supports with limits "
         "(no newer features, no PTX) (1 × Tesla-T4, CUDA 12.0); use an image with CUDA 12.0 or older, or a "
         "driver with CUDA 12.4 or newer [rule compatibility]"
     )
-    assert {"deny": (False, ()), "warn": (True, (warning,)), "allow": (True, ())} == found
+    assert {"deny": (False, ()), "warn": (True, (warning,)), "allow": (True, ())} == answers
 
 
 def test_affinity_for_minor_version_compatibility_requires_the_major() -> None:

@@ -416,7 +416,7 @@ def test_a_cluster_row_does_not_make_an_uncertain_built_in_fact_certain() -> Non
     image = "mycorp/vllm-openai:v0.9.0"
     case = ImageCase(require=(("NVIDIA_REQUIRE_CUDA", "cuda>=12.8"),))
     before = built_in_catalog().find(image)
-    found = built_in_catalog().preceded_by([ImageRow("ours", None, (case,), exact=image)]).find(image)
+    facts = built_in_catalog().preceded_by([ImageRow("ours", None, (case,), exact=image)]).find(image)
 
     assert (False, True) == (before.certain, before.compute is not None)
-    assert found.compute is None
+    assert facts.compute is None

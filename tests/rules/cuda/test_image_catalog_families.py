@@ -423,7 +423,11 @@ def test_no_later_row_contradicts_the_first(image: str) -> None:
     later = [
         ImageCatalog((), [row]).look_up(image) for row in built_in_catalog().families if row.repositories
     ]
-    known = {each.cuda for each in (facts, *later) if each.cuda and each.exact and each.certain}
+    known = {
+        image_facts.cuda
+        for image_facts in (facts, *later)
+        if image_facts.cuda and image_facts.exact and image_facts.certain
+    }
 
     assert facts.no_cuda or facts.row == OLDER_THAN_ITS_MONTH or len(known) <= 1
 
@@ -531,7 +535,7 @@ def test_a_mirror_or_suffix_does_not_change_what_is_known(prefix: str, suffix: s
             or (case.versions and str(case.versions).startswith(">=") and "," not in str(case.versions))
         )
     ],
-    ids=lambda each: getattr(each, "name", str(getattr(each, "versions", each))),
+    ids=lambda row_or_case: getattr(row_or_case, "name", str(getattr(row_or_case, "versions", row_or_case))),
 )
 def test_moving_tags_and_versions_to_come_only_warn(row: FamilyRow, case: ImageCase) -> None:
     """And they have the base of the last release, so that they agree with it where the facts do."""

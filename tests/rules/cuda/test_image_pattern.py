@@ -42,9 +42,9 @@ TOO_LONG = "reading the group of this regular expression can take too long: "
 def test_a_text_matches_as_in_pythons_engine(source: str, data: st.DataObject) -> None:
     """With the same groups."""
     text = data.draw(st.from_regex(re.compile(source, re.ASCII)) | st.text("abx/:)*1.", max_size=9))
-    found, expected = ImageRegex(source).fullmatch(text), re.compile(source, re.ASCII).fullmatch(text)
+    actual, expected = ImageRegex(source).fullmatch(text), re.compile(source, re.ASCII).fullmatch(text)
 
-    assert (expected and expected.groupdict()) == (found and found.groupdict())
+    assert (expected and expected.groupdict()) == (actual and actual.groupdict())
 
 
 @pytest.mark.parametrize(("source", "letter"), SLOW)

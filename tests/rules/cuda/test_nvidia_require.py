@@ -199,8 +199,8 @@ def test_parsing_never_raises(text: str, host: Host) -> None:
 @given(expressions, expressions, hosts)
 def test_a_space_between_two_expressions_is_or(one: str, other: str, host: Host) -> None:
     """True if one is, false if both are, else unknown."""
-    found = {parse(one).holds(host), parse(other).holds(host)}
-    expected = True if True in found else None if None in found else False
+    answers = {parse(one).holds(host), parse(other).holds(host)}
+    expected = True if True in answers else None if None in answers else False
 
     assert expected is parse(f"{one} {other}").holds(host)
 
@@ -208,8 +208,8 @@ def test_a_space_between_two_expressions_is_or(one: str, other: str, host: Host)
 @given(groups, groups, hosts)
 def test_a_comma_between_two_groups_is_and(one: str, other: str, host: Host) -> None:
     """False if one is, true if both are, else unknown."""
-    found = {parse(one).holds(host), parse(other).holds(host)}
-    expected = False if False in found else None if None in found else True
+    answers = {parse(one).holds(host), parse(other).holds(host)}
+    expected = False if False in answers else None if None in answers else True
 
     assert expected is parse(f"{one},{other}").holds(host)
 
@@ -254,13 +254,13 @@ def test_no_node_below_the_minimum_satisfies(text: str) -> None:
 @given(versions, versions)
 def test_versions_compare_as_numbers_with_trailing_zeros_equal(one: str, other: str) -> None:
     """As in libnvidia-container."""
-    found = [int(part) for part in one.split(".")]
+    version = [int(part) for part in one.split(".")]
     required = [int(part) for part in other.split(".")]
-    length = max(len(found), len(required))
-    found += [0] * (length - len(found))
+    length = max(len(version), len(required))
+    version += [0] * (length - len(version))
     required += [0] * (length - len(required))
     host = Host(driver=one)
 
-    assert (found >= required) is parse(f"driver>={other}").holds(host)
-    assert (found == required) is parse(f"driver={other}").holds(host)
-    assert (found < required) is parse(f"driver<{other}").holds(host)
+    assert (version >= required) is parse(f"driver>={other}").holds(host)
+    assert (version == required) is parse(f"driver={other}").holds(host)
+    assert (version < required) is parse(f"driver<{other}").holds(host)

@@ -47,17 +47,20 @@ def variable(name: str, value: str) -> dict[str, Any]:
     return {"name": name, "value": value}
 
 
-def cuda(found: GpuRequirements) -> tuple[str, str] | None:
+def cuda(requirements: GpuRequirements) -> tuple[str, str] | None:
     """Return the CUDA version and its source; `>=`: inexact, `?`: uncertain."""
-    if found.cuda is None:
+    if requirements.cuda is None:
         return None
-    mark = "" if found.cuda.exact else ">="
-    return f"{mark}{found.cuda.version}{'' if found.cuda.certain else '?'}", found.cuda.source
+    mark = "" if requirements.cuda.exact else ">="
+    return (
+        f"{mark}{requirements.cuda.version}{'' if requirements.cuda.certain else '?'}",
+        requirements.cuda.source,
+    )
 
 
-def compute(found: GpuRequirements) -> list[str]:
+def compute(requirements: GpuRequirements) -> list[str]:
     """Return the required compute capabilities; `?` marks uncertain ones."""
-    return [f"{need.minimum}{'' if need.certain else '?'}" for need in found.compute]
+    return [f"{need.minimum}{'' if need.certain else '?'}" for need in requirements.compute]
 
 
 REQUIRE = variable("NVIDIA_REQUIRE_CUDA", "cuda>=12.1")
@@ -111,9 +114,9 @@ def test_the_cuda_version_comes_from_the_first_source(
 )
 def test_an_annotation_can_be_for_one_container(annotations: dict[str, Any], version: str | None) -> None:
     """It takes precedence over the pod's annotation."""
-    found = cuda(needs(annotations=annotations))
+    version_and_source = cuda(needs(annotations=annotations))
 
-    assert version == (found and found[0])
+    assert version == (version_and_source and version_and_source[0])
 
 
 @pytest.mark.parametrize("name", [CUDA, COMPUTE, COMPAT, f"{CUDA}.main"])
@@ -521,13 +524,13 @@ def test_variables_in_a_script_are_used_if_their_values_are_known() -> None:
 def test_equal_facts_share_one_result() -> None:
     """The result of long facts is not cached: it is computed again."""
     compiled = policy()
-    found = [
+    results = [
         compiled.requirements_of(container_facts(main(VLLM, env=[variable("A", text)]), {}))
         for text in ("1", "2")
     ]
     long = container_facts(main(VLLM, args=["--dtype=half", "x" * 5000]), {})
 
-    assert found[0] is found[1]
+    assert results[0] is results[1]
     assert compiled.requirements_of(long) == compiled.requirements_of(long)
     assert compiled.requirements_of(long) is not compiled.requirements_of(long)
 
@@ -540,18 +543,20 @@ def test_a_policy_uses_its_own_image_catalogue() -> None:
         for version in ("12.1", "11.8")
     ]
 
-    assert ["12.1", "11.8"] == [str(each.version) for each in cudas if each]
+    assert ["12.1", "11.8"] == [
+        str(cuda_requirement.version) for cuda_requirement in cudas if cuda_requirement
+    ]
 
 
 def test_containers_that_differ_in_one_word_have_their_own_requirements() -> None:
     """Also if the same policy has seen both before."""
     compiled = policy()
-    asked = []
+    flags = []
     for word in ("--dtype=bfloat16", "--dtype=half", "--dtype=bfloat16"):
-        found = compiled.requirements_of(container_facts(main(VLLM, args=[word]), {}))
-        asked.append([need.by_pod for need in found.compute if need.by_pod])
+        requirements = compiled.requirements_of(container_facts(main(VLLM, args=[word]), {}))
+        flags.append([need.by_pod for need in requirements.compute if need.by_pod])
 
-    assert [[True], [], [True]] == asked
+    assert [[True], [], [True]] == flags
 
 
 def test_each_condition_of_an_image_takes_steps_to_read_and_to_evaluate() -> None:
@@ -560,10 +565,10 @@ def test_each_condition_of_an_image_takes_steps_to_read_and_to_evaluate() -> Non
     Conditions that several brands have are evaluated once: of 91 there are 7 different ones.
     """
     image = "nvidia/cuda:12.4.1-base-ubuntu22.04"
-    found, disabled = needs(image), needs(image, env=[variable("NVIDIA_DISABLE_REQUIRE", "true")])
-    (constraint,) = found.constraints
+    enabled, disabled = needs(image), needs(image, env=[variable("NVIDIA_DISABLE_REQUIRE", "true")])
+    (constraint,) = enabled.constraints
 
     assert (91, 7) == (sum(len(group) for group in constraint.groups), constraint.conditions)
     assert () == disabled.constraints
-    assert 20 * 7 == found.steps - disabled.steps
-    assert 20 * 7 == found.evaluation_steps - disabled.evaluation_steps
+    assert 20 * 7 == enabled.steps - disabled.steps
+    assert 20 * 7 == enabled.evaluation_steps - disabled.evaluation_steps

@@ -51,8 +51,8 @@ def weights(image: str, *args: str, **fields: Any) -> ModelWeights:
 
 def splits(image: str, *args: str) -> list[tuple[str, str, bool]]:
     """Return reason, fix and certainty of each way in which the model of a container cannot be split."""
-    found = [split for model in served(image, *args, gpus=8) for split in model.splits]
-    return [(split.reason.en, split.remedy.en, split.certain) for split in found]
+    impossible = [split for model in served(image, *args, gpus=8) for split in model.splits]
+    return [(split.reason.en, split.remedy.en, split.certain) for split in impossible]
 
 
 @pytest.mark.parametrize(

@@ -81,9 +81,9 @@ def argument(script: str) -> str:
 )
 def test_a_word_is_expanded_as_by_the_shell(word: str, expanded: str) -> None:
     """A default for a variable that only the image may set is uncertain."""
-    found = commands(f"x {word}", KNOWN, {"SECRET"})[0].words[1:]
+    words = commands(f"x {word}", KNOWN, {"SECRET"})[0].words[1:]
 
-    assert expanded == "|".join(f"{text}{'' if certain else '?'}" for text, certain in found).replace(
+    assert expanded == "|".join(f"{text}{'' if certain else '?'}" for text, certain in words).replace(
         UNKNOWN, "_"
     )
 

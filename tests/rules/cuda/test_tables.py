@@ -227,9 +227,9 @@ def test_forward_compatibility_is_listed_by_driver_branch(cuda: str, branch: int
 )
 def test_only_a_cuda_above_the_newest_list_has_one_before(cuda: str, branch: int, before: str | None) -> None:
     """It is asked for branches that the newest list has."""
-    found = listed_before(BUILT_IN, version(cuda), branch)
+    previous = listed_before(BUILT_IN, version(cuda), branch)
 
-    assert before == (str(found) if found else None)
+    assert before == (str(previous) if previous else None)
 
 
 @pytest.mark.parametrize(
@@ -353,11 +353,11 @@ def test_an_error_number_has_names_and_a_cause() -> None:
 def test_every_row_has_a_source_and_a_status(name: str) -> None:
     """sources.yaml has every source."""
     sources = read_table("sources")
-    found = list(rows(read_table(name)))
+    table_rows = list(rows(read_table(name)))
 
-    assert len(found) > 1
-    assert [] == [row for row in found if row["source"] not in sources]
-    assert {row["status"] for row in found if "status" in row} <= set(Status)
+    assert len(table_rows) > 1
+    assert [] == [row for row in table_rows if row["source"] not in sources]
+    assert {row["status"] for row in table_rows if "status" in row} <= set(Status)
 
 
 def test_every_source_is_used() -> None:

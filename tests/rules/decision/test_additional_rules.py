@@ -45,8 +45,8 @@ def additional(
 def violations(rules: Policy, **limits: str) -> list[str]:
     """Return what is found in a pod of one container with these limits, as `_` for `nvidia.com/`."""
     names = {f"nvidia.com/{name}" if name != "memory" else name: value for name, value in limits.items()}
-    found = decision(rules, pod(container(names))).violations
-    return [f"{finding.cause.en}; {finding.fix.en}" for finding in found]
+    findings = decision(rules, pod(container(names))).violations
+    return [f"{finding.cause.en}; {finding.fix.en}" for finding in findings]
 
 
 def test_an_additional_rule_adds_to_the_rule_of_the_resource() -> None:

@@ -37,8 +37,8 @@ def _documents(path: Path) -> Iterator[Any]:
 def _said(folder: Path, name: str, nodes: int) -> list[Finding]:
     """Return what is said of the pod of a complaint, with a name and with the nodes so many times."""
     (document,) = _documents(folder / "pod.yaml")
-    for number, each in enumerate(document["spec"]["containers"]):
-        each["name"] = f"{name}-{number}"
+    for number, document_container in enumerate(document["spec"]["containers"]):
+        document_container["name"] = f"{name}-{number}"
     inventory = []
     for number in range(nodes):
         for node in map(deepcopy, _documents(folder / "nodes.yaml")):
@@ -56,8 +56,8 @@ def test_pods_that_differ_in_names_and_numbers_of_nodes_have_the_same_causes(
 ) -> None:
     """Their reasons differ; so many pods make one row of an audit."""
     one, other = _said(folder, "one", 1), _said(folder, "other", 3)
-    causes = [[each.cause.in_language(language) for each in said] for said in (one, other)]
-    reasons = [[each.reason.in_language(language) for each in said] for said in (one, other)]
+    causes = [[finding.cause.in_language(language) for finding in said] for said in (one, other)]
+    reasons = [[finding.reason.in_language(language) for finding in said] for said in (one, other)]
 
     assert causes[0] == causes[1]
     assert all(causes[0])
@@ -67,8 +67,8 @@ def test_pods_that_differ_in_names_and_numbers_of_nodes_have_the_same_causes(
 @pytest.mark.parametrize("language", Language)
 def test_the_reason_contains_the_cause(language: Language) -> None:
     """Nothing is said twice in other words."""
-    said = [each for folder in FOLDERS for each in _said(folder, "main", 2)]
-    texts = [(each.cause.in_language(language), each.reason.in_language(language)) for each in said]
+    said = [finding for folder in FOLDERS for finding in _said(folder, "main", 2)]
+    texts = [(finding.cause.in_language(language), finding.reason.in_language(language)) for finding in said]
 
     assert [] == [reason for cause, reason in texts if cause not in reason]
 

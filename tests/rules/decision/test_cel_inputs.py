@@ -28,12 +28,12 @@ def test_a_quantity_is_given_as_written() -> None:
     """So that equal quantities share a cached result only if they are written alike."""
     document = pod(container({"a.com/x": "1"}))
     read = Pod(document, document)
-    inputs, found = ContainerInputs(read.containers[0], read, "team-a"), []
+    inputs, values = ContainerInputs(read.containers[0], read, "team-a"), []
     for quantity in ("1k", 3):
         inputs.set_value(quantity)
-        found.append(inputs["value"])
+        values.append(inputs["value"])
 
-    assert ["1k", 3] == found
+    assert ["1k", 3] == values
 
 
 def test_a_field_that_a_pod_does_not_set_has_a_value_of_its_type() -> None:

@@ -57,13 +57,13 @@ def test_a_dry_run_answers_nothing_to_the_user() -> None:
     """No warning, no patch: the audit event lists violations and changes as those of a dry run."""
     warning = resource_rule(OTHER, group="others", limits="disabled", enforcementAction="warn")
     document = pod(container({DEVICE: "1", OTHER: "1"}))
-    found, _ = _decisions(Action.DRYRUN, document, DENYING, warning, INJECTING)
+    dry, _ = _decisions(Action.DRYRUN, document, DENYING, warning, INJECTING)
     completed, validated = _decisions(Action.DRYRUN, pod(container({OTHER: "1"})), *COMPLETING)
 
-    assert ((), (), Effect.DENY) == (warning_texts(found), found.patch, found.withheld)
-    assert {"rules", "would-inject", "dryrun", "enforcement-action"} == found.audit.keys()
-    assert "cf-crl-group-device (policy)" in found.audit["dryrun"]
-    assert "cf-crl-others-other (policy)" in found.audit["dryrun"]
+    assert ((), (), Effect.DENY) == (warning_texts(dry), dry.patch, dry.withheld)
+    assert {"rules", "would-inject", "dryrun", "enforcement-action"} == dry.audit.keys()
+    assert "cf-crl-group-device (policy)" in dry.audit["dryrun"]
+    assert "cf-crl-others-other (policy)" in dry.audit["dryrun"]
     assert ((), Effect.PATCH, None) == (completed.patch, completed.withheld, validated.withheld)
     assert f"main: limits {DEVICE}" in completed.audit["would-default"]
     assert "dryrun, would patch" == completed.audit["enforcement-action"]
@@ -92,7 +92,7 @@ def test_a_dry_run_lists_the_node_affinity_that_it_does_not_inject_and_warn_inje
     )
 
     assert ["injected", None, "would be injected"] == [
-        each.audit.get("node-affinity") for each in (enforced, warned, dry)
+        capped.audit.get("node-affinity") for capped in (enforced, warned, dry)
     ]
     assert ((), Effect.PATCH) == (dry.patch, dry.withheld)
     assert "nodeAffinity" not in repr(warned.patch)
@@ -116,20 +116,20 @@ def test_a_cap_of_warn_completes_pods_as_without_it_and_warns_of_what_would_be_d
 def test_a_denied_pod_has_no_patch_without_a_cap() -> None:
     """And its answer says nothing of caps."""
     document = pod(container({OTHER: "1", DEVICE: "x"}))
-    found, _ = _decisions(Action.DENY, document, *COMPLETING, INJECTING)
+    denied, _ = _decisions(Action.DENY, document, *COMPLETING, INJECTING)
 
-    assert (False, (), None) == (found.allowed, found.patch, found.withheld)
-    assert "enforcement-action" not in found.audit
-    assert [None] == list({violation.rule_action for violation in found.violations})
+    assert (False, (), None) == (denied.allowed, denied.patch, denied.withheld)
+    assert "enforcement-action" not in denied.audit
+    assert [None] == list({violation.rule_action for violation in denied.violations})
 
 
 def test_a_cap_never_raises_the_action_of_a_rule() -> None:
     """A dry run stays one under a cap of warn."""
     dry = resource_rule(limits="disabled", enforcementAction="dryrun")
-    found, _ = _decisions(Action.WARN, pod(), dry)
+    capped, _ = _decisions(Action.WARN, pod(), dry)
 
-    assert [Action.DRYRUN] == [violation.action for violation in found.violations]
-    assert ((), None) == (warning_texts(found), found.withheld)
+    assert [Action.DRYRUN] == [violation.action for violation in capped.violations]
+    assert ((), None) == (warning_texts(capped), capped.withheld)
 
 
 @pytest.mark.parametrize("cap", [Action.WARN, Action.DRYRUN])
@@ -164,9 +164,9 @@ def test_workloads_are_capped_like_pods(cap: Action) -> None:
 
 def test_an_answer_without_any_finding_names_the_cap() -> None:
     """So that an audit event always says how it was decided."""
-    found, _ = _decisions(Action.DRYRUN, pod(container({"cpu": "1"})), DENYING)
+    dry, _ = _decisions(Action.DRYRUN, pod(container({"cpu": "1"})), DENYING)
 
-    assert {"enforcement-action": "dryrun"} == found.audit
+    assert {"enforcement-action": "dryrun"} == dry.audit
 
 
 def test_what_is_exempted_is_not_withheld() -> None:

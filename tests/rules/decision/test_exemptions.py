@@ -219,9 +219,9 @@ def test_a_date_is_the_end_of_its_day_in_utc() -> None:
 )
 def test_an_invalid_expiry_is_an_error(expires: str, error: str) -> None:
     """A time without a zone is ambiguous."""
-    (found,) = loaded(exemption("a", expires=expires)).errors
+    (mistake,) = loaded(exemption("a", expires=expires)).errors
 
-    assert ("expires", error) == (found.path, found.message)
+    assert ("expires", error) == (mistake.path, mistake.message)
 
 
 @pytest.mark.parametrize("key", ["reason", "expires", "rules"])

@@ -61,8 +61,8 @@ ENV = {"env": [{"name": "A", "value": "1"}]}
 def _explained(*texts: str, document: Any = None, nodes: Inventory = NO_NODES, **fields: Any) -> Explanation:
     """Return the explanation of an object under rule texts; by default a pod that requests DEVICE."""
     rules = loaded(*texts).rules
-    asked = request(pod() if document is None else document, **fields)
-    return explain(Snapshot(compile_policy(rules), nodes), asked, now=0)
+    review = request(pod() if document is None else document, **fields)
+    return explain(Snapshot(compile_policy(rules), nodes), review, now=0)
 
 
 def _evaluations(explanation: Explanation, container: int = 0) -> dict[str, RuleEvaluation]:
@@ -88,9 +88,9 @@ def _edited(document: Any, edit: Edit) -> Any:
     return put(document, edit.path)
 
 
-def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
+def _check(snapshot: Snapshot, review: AdmissionRequest) -> None:
     """Compare an explanation with the decision that is made without one."""
-    decision, explanation = decide(snapshot, asked, 0), explain(snapshot, asked, 0)
+    decision, explanation = decide(snapshot, review, 0), explain(snapshot, review, 0)
     containers = [container for pod_object in explanation.pods for container in pod_object.containers]
     evaluations = [evaluation for container in containers for evaluation in container.evaluations]
     violations = [violation for evaluation in evaluations for violation in evaluation.violations]
@@ -114,8 +114,8 @@ def _check(snapshot: Snapshot, asked: AdmissionRequest) -> None:
         }
         assert {id(edit) for edit in pod_trace.edits} == shown | {id(edit) for edit in pod_trace.own}
         if decision.allowed:
-            made = reduce(_edited, pod_trace.edits, deepcopy(dict(asked.object or {})))
-            assert patched(asked.object, decision) == made
+            made = reduce(_edited, pod_trace.edits, deepcopy(dict(review.object or {})))
+            assert patched(review.object, decision) == made
 
 
 # The explanation has the decision of admission
@@ -566,8 +566,8 @@ def test_a_misspelt_resource_is_reported(tmp_path: Path) -> None:
         made.append(_explain(folder, *texts, options=("-o", output), document=document).stdout)
 
     assert f"└── – not checked  {path}: {why}" in made[0]
-    (found,) = json.loads(made[1])["objects"][0]["notChecked"]
-    assert (path, True) == (found["path"], found["reason"].startswith(why))
+    (place,) = json.loads(made[1])["objects"][0]["notChecked"]
+    assert (path, True) == (place["path"], place["reason"].startswith(why))
 
 
 def test_json_with_all_lists_every_rule(tmp_path: Path) -> None:

@@ -57,8 +57,8 @@ def updated(
     before: Any, after: Any, rules: Policy | None = None, now: float = math.inf, **fields: Any
 ) -> Decision:
     """Return the decision on the update of a pod."""
-    asked = {"operation": "UPDATE", "old_object": before, "mutating": False} | fields
-    return decide(Snapshot(rules or shipped(), CLUSTER), request(after, **asked), now)
+    fields_of_update = {"operation": "UPDATE", "old_object": before, "mutating": False} | fields
+    return decide(Snapshot(rules or shipped(), CLUSTER), request(after, **fields_of_update), now)
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_only_containers_with_a_new_image_are_checked() -> None:
     before = several(NEWEST, NEWER, "a")
     after = [several(NEWEST, NEWER, NEWEST), several(NEWEST, OLD, "a"), several(NEWEST, NEWEST, "a")]
 
-    assert [True, True, False] == [updated(before, each).allowed for each in after]
+    assert [True, True, False] == [updated(before, changed).allowed for changed in after]
     assert ["spec.initContainers[0].image"] == [
         violation.path for violation in updated(before, after[2]).violations
     ]
@@ -177,8 +177,8 @@ def test_a_new_image_must_run_on_the_devices_of_the_claims_of_its_container() ->
 
     def allowed(before: str, after: str, bound_to: str) -> bool:
         pods = [claiming(image, bound_to) for image in (before, after)]
-        asked = request(pods[1], operation="UPDATE", old_object=pods[0], mutating=False)
-        return decide(Snapshot(shipped(), cluster), asked).allowed
+        review = request(pods[1], operation="UPDATE", old_object=pods[0], mutating=False)
+        return decide(Snapshot(shipped(), cluster), review).allowed
 
     # Of CUDA 13.0. NVIDIA's DRA driver loads the compatibility libraries that other images may have.
     newest = "pytorch/pytorch:2.9.0-cuda13.0-cudnn9-runtime"

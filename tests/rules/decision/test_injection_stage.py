@@ -386,12 +386,12 @@ def test_a_field_of_the_pod_is_set_if_the_user_has_not_set_it(
 ) -> None:
     """The default scheduler is set by the API server, not by the user; `override` sets it in any case."""
     spec = {} if existing is None else {field: existing}
-    found = [
+    values = [
         _stored(injection_rule({field: ours}, override=override), **spec)["spec"][field]
         for override in (False, True)
     ]
 
-    assert [stored, overridden] == found
+    assert [stored, overridden] == values
 
 
 @pytest.mark.parametrize("kind", ["labels", "annotations"])
@@ -412,10 +412,10 @@ def test_labels_and_annotations_are_set_if_the_user_has_not_set_them(
     """Or in any case, with `override`."""
     metadata = {} if existing is None else {kind: existing}
     rule = injection_rule({kind: {"a": "ours"}}, override=override)
-    found = dict(admitted(policy(rule), pod(metadata=metadata))["metadata"][kind])
-    found.pop(INJECTED_ANNOTATION, None)
+    values = dict(admitted(policy(rule), pod(metadata=metadata))["metadata"][kind])
+    values.pop(INJECTED_ANNOTATION, None)
 
-    assert stored == found
+    assert stored == values
 
 
 TERM = {"matchExpressions": [{"key": "gpu", "operator": "In", "values": ["a"]}]}

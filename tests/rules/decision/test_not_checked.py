@@ -101,7 +101,7 @@ def test_each_container_of_a_workload_has_the_path_of_its_resource() -> None:
     documents = of_kind("apps", "Deployment", {"spec": {"template": template}})
     path = "spec.template.spec.initContainers[0].resources.limits[acme.com/npu]"
 
-    assert [path] == [each.path for each in documents.not_checked]
+    assert [path] == [place.path for place in documents.not_checked]
     assert f"{path}: no enabled rule for resource acme.com/npu" == documents.audit["not-checked"]
 
 
@@ -251,7 +251,7 @@ def test_an_unknown_kind_that_requests_a_resource_has_no_line() -> None:
     document = {"spec": {"backend": {"resources": {"limits": {"nvidia.com/gpu": 1}}}}}
     documents = of_kind("example.com", "Play", document)
 
-    assert ["spec.backend.resources.limits"] == [each.path for each in documents.not_checked]
+    assert ["spec.backend.resources.limits"] == [place.path for place in documents.not_checked]
     assert "in a shape that no path of --workloads describes" in reasons(documents)[0]
 
 
@@ -286,9 +286,9 @@ def test_an_object_without_pods_is_skipped_without_a_word(
 def test_what_a_controller_adds_is_not_checked() -> None:
     """A known part of a kind that no path describes."""
     spec = {"driver": {"gpu": {"name": "nvidia.com/gpu", "quantity": 1}}}
-    (found,) = of_kind("sparkoperator.k8s.io", "SparkApplication", {"spec": spec}).not_checked
+    (place,) = of_kind("sparkoperator.k8s.io", "SparkApplication", {"spec": spec}).not_checked
 
-    assert ("spec.driver.gpu", True) == (found.path, found.reason.en.startswith("Spark's operator adds"))
+    assert ("spec.driver.gpu", True) == (place.path, place.reason.en.startswith("Spark's operator adds"))
 
 
 def test_a_kind_whose_runtime_has_all_containers_is_not_checked() -> None:
@@ -301,9 +301,9 @@ def test_a_kind_whose_runtime_has_all_containers_is_not_checked() -> None:
 
 def test_a_quantity_that_a_workflow_fills_in_is_not_checked() -> None:
     spec = {"templates": [{"container": container({"nvidia.com/gpu": "{{inputs.parameters.gpus}}"})}]}
-    (found,) = of_kind("argoproj.io", "Workflow", {"spec": spec}).not_checked
+    (place,) = of_kind("argoproj.io", "Workflow", {"spec": spec}).not_checked
 
-    assert "spec.templates[0].container.resources.limits[nvidia.com/gpu]" == found.path
+    assert "spec.templates[0].container.resources.limits[nvidia.com/gpu]" == place.path
 
 
 def test_a_large_unknown_object_is_read_in_part() -> None:

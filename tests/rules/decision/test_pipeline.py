@@ -678,14 +678,14 @@ def test_an_object_with_a_field_of_another_type_is_malformed(document: Any, mess
 def test_a_decision_changes_neither_policy_nor_request() -> None:
     """Other threads use them at the same time."""
     document = pod(container({OTHER: "1"}, env=[{"name": "B"}]), tolerations=[])
-    asked = request(document)
-    before = deepcopy(asked)
+    review = request(document)
+    before = deepcopy(review)
     first, second = (
-        decide(Snapshot(COMPLETING, NO_NODES), asked),
-        decide(Snapshot(COMPLETING, NO_NODES), asked),
+        decide(Snapshot(COMPLETING, NO_NODES), review),
+        decide(Snapshot(COMPLETING, NO_NODES), review),
     )
 
-    assert (before, first) == (asked, second)
+    assert (before, first) == (review, second)
 
 
 class _Object(dict[str, Any]):

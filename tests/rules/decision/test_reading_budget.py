@@ -124,10 +124,10 @@ PAST_THE_BUDGET: dict[str, Callable[[], dict[str, Any]]] = {
 def test_an_object_that_takes_too_many_steps_to_read_is_denied_soon(what: str) -> None:
     """In less than half a second on a usual core, if it is within the 3 MiB of the API server."""
     document = PAST_THE_BUDGET[what]()
-    found: list[Decision] = []
+    decisions: list[Decision] = []
 
-    assert 30 > loops(lambda: found.append(decided(document)))
-    assert [RULE] == [violation.rule for violation in found[0].violations]
+    assert 30 > loops(lambda: decisions.append(decided(document)))
+    assert [RULE] == [violation.rule for violation in decisions[0].violations]
     assert 3 * 2**20 > len(json.dumps(document, separators=(",", ":")))
 
 
@@ -158,9 +158,9 @@ def test_the_decision_does_not_depend_on_what_is_cached() -> None:
     few = [pod(*document["spec"]["containers"][at : at + 3]) for at in range(0, 99, 3)]
 
     first = decided(document).violations
-    assert RULE not in {violation.rule for each in few for violation in decided(each).violations}
+    assert RULE not in {violation.rule for small in few for violation in decided(small).violations}
     assert first == decided(document).violations
-    assert [RULE] == [found.rule for found in first]
+    assert [RULE] == [violation.rule for violation in first]
 
 
 def test_the_budget_is_for_all_templates_of_an_object() -> None:

@@ -79,14 +79,14 @@ class Case(NamedTuple):
 
 
 def _cases() -> list[Case]:
-    found = []
+    cases = []
     for row in TABLE.strip().splitlines():
         rule, _, cells = row.partition("|")
         limits, requests, default = rule.split()
         outcomes = [cell.strip() for cell in cells.split("  ") if cell.strip()]
         for given, outcome in zip(GIVEN, outcomes, strict=True):
-            found.append(Case(limits, requests, default, *given, outcome))
-    return found
+            cases.append(Case(limits, requests, default, *given, outcome))
+    return cases
 
 
 def _asking(limit: str | None, request: str | None) -> dict[str, Any]:
@@ -854,12 +854,16 @@ def test_a_violation_names_its_own_container_and_path() -> None:
     """Even if another container has the same resources."""
     rules = policy(resource_rule(validations=[{"expression": "value <= 2", "messageEn": "two"}]))
     containers = [container({DEVICE: "3"}, name=name) for name in ("a", "b", "a")]
-    found = [decision(rules, pod(containers[0], *containers[1:at])).violations[-1] for at in (1, 2, 3, 1)]
+    violations = [
+        decision(rules, pod(containers[0], *containers[1:at])).violations[-1] for at in (1, 2, 3, 1)
+    ]
 
     assert [f"spec.containers[{at}].resources.limits[{DEVICE}]" for at in (0, 1, 2, 0)] == [
-        each.path for each in found
+        violation.path for violation in violations
     ]
-    assert ["'a'", "'b'", "'a'", "'a'"] == [each.message.en.split()[1].rstrip(",") for each in found]
+    assert ["'a'", "'b'", "'a'", "'a'"] == [
+        violation.message.en.split()[1].rstrip(",") for violation in violations
+    ]
 
 
 def test_a_validation_of_the_image_is_evaluated_for_each_image() -> None:
@@ -894,12 +898,12 @@ def test_a_changed_or_exempted_rule_changes_the_decision_on_the_same_container()
     rule = resource_rule(validations=[{"expression": "value <= 2"}])
     wider = resource_rule(validations=[{"expression": "value <= 3"}])
     exempting = policy(rule, exemption("cf-crl-group-device", namespaces={"include": ["exempt"]}))
-    asked = [(policy(rule), "team"), (policy(wider), "team")]
-    asked += [(exempting, namespace) for namespace in ("team", "exempt", "team")]
+    reviews = [(policy(rule), "team"), (policy(wider), "team")]
+    reviews += [(exempting, namespace) for namespace in ("team", "exempt", "team")]
 
     assert [False, True, False, True, False] == [
         decision(rules, pod(container({DEVICE: "3"})), 0.0, namespace=namespace).allowed
-        for rules, namespace in asked
+        for rules, namespace in reviews
     ]
 
 

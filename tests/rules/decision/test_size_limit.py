@@ -78,10 +78,12 @@ def claims(count: int) -> dict[str, Any]:
 
 def expressions(count: int) -> dict[str, Any]:
     """Return required node affinity with one term of this number of expressions."""
-    found = affinity(1)
-    (term,) = found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    node_affinity = affinity(1)
+    (term,) = node_affinity["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
     term["matchExpressions"] *= count
-    return found
+    return node_affinity
 
 
 # Each object with its violation, after the kind or path.
@@ -256,9 +258,9 @@ def test_variables_without_requirements_are_not_counted() -> None:
 def test_a_matrix_of_sixty_four_official_cuda_images_is_reviewed() -> None:
     """Each in a template of one Workflow; its conditions on drivers count once, not for each brand of GPU."""
     versions = {part for row in read_table("requirements")["expressions"] for part in row["images"].split()}
-    newest = sorted(versions, key=lambda each: [int(part) for part in each.split(".")])[-_MATRIX:]
-    images = [f"nvidia/cuda:{each}-base-ubuntu22.04" for each in newest]
-    images += [f"nvidia/cuda:{each}-devel-ubi9" for each in newest[: _MATRIX - len(newest)]]
+    newest = sorted(versions, key=lambda version: [int(part) for part in version.split(".")])[-_MATRIX:]
+    images = [f"nvidia/cuda:{version}-base-ubuntu22.04" for version in newest]
+    images += [f"nvidia/cuda:{version}-devel-ubi9" for version in newest[: _MATRIX - len(newest)]]
     templates = [
         {"name": f"t{at}", "container": {"image": image, "resources": GPU}} for at, image in enumerate(images)
     ]
@@ -273,11 +275,11 @@ def test_sixty_four_tags_of_the_longest_requirements_are_within_the_limit(versio
     """Those with the most conditions, builds, and architectures."""
     read = requirements_reader(built_in_catalog())
     images = [f"nvidia/cuda:{version}-cudnn{at}-devel-ubuntu22.04" for at in range(_MATRIX)]
-    found = [read(ContainerFacts(image)) for image in images]
+    requirements = [read(ContainerFacts(image)) for image in images]
 
-    assert len({each.cuda for each in found}) == _MATRIX
-    assert sum(each.evaluation_steps for each in found) <= MOST_EVALUATIONS
-    assert sum(each.steps for each in found) <= MOST_STEPS
+    assert len({of_image.cuda for of_image in requirements}) == _MATRIX
+    assert sum(of_image.evaluation_steps for of_image in requirements) <= MOST_EVALUATIONS
+    assert sum(of_image.steps for of_image in requirements) <= MOST_STEPS
 
 
 def test_conditions_of_a_pod_count_more_than_those_of_an_image() -> None:

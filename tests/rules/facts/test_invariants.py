@@ -242,7 +242,7 @@ INVARIANTS: Final[tuple[Callable[[Tables], Iterator[str]], ...]] = (
 )
 
 
-@pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("invariant", INVARIANTS, ids=lambda function: function.__name__)
 def test_the_tables_agree(invariant: Callable[[Tables], Iterator[str]]) -> None:
     """Nothing contradicts an invariant."""
     assert list(invariant(TABLES)) == []

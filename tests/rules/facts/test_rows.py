@@ -211,7 +211,7 @@ RULES: Final[tuple[Callable[[Tables], Iterator[str]], ...]] = (
 )
 
 
-@pytest.mark.parametrize("rule", RULES, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("rule", RULES, ids=lambda function: function.__name__)
 def test_each_row_follows_the_rules_of_its_table(rule: Callable[[Tables], Iterator[str]]) -> None:
     """No row breaks one."""
     assert list(rule(TABLES)) == []

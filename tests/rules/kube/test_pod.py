@@ -156,7 +156,10 @@ def test_containers_have_their_kubernetes_kind() -> None:
         "setup": "init container",
         "proxy": "sidecar",
         "debug": "ephemeral container",
-    } == {each.name: each.kind for each in (*pod_object.containers, *pod_object.ephemeral_containers)}
+    } == {
+        read_container.name: read_container.kind
+        for read_container in (*pod_object.containers, *pod_object.ephemeral_containers)
+    }
 
 
 @pytest.mark.parametrize(
@@ -263,17 +266,17 @@ def test_an_env_entry_without_a_name_is_no_variable(malformed: Any) -> None:
 
 def test_the_spec_is_read_after_the_edits() -> None:
     """Also of a pod spec without a template."""
-    found, _ = _edited()
-    found.set("spec", "hostIPC", value=True)
+    edited, _ = _edited()
+    edited.set("spec", "hostIPC", value=True)
     alone = {"containers": [], "hostIPC": False}
 
-    assert (True, False) == (found.spec["hostIPC"], Pod(alone, alone).spec["hostIPC"])
+    assert (True, False) == (edited.spec["hostIPC"], Pod(alone, alone).spec["hostIPC"])
 
 
 def test_the_users_of_a_pod_request_extended_resources() -> None:
     """By limit or request, including init containers."""
     asking = [{"limits": {DEVICE: "1"}}, {"requests": {DEVICE: "1"}}, {"limits": {"cpu": "1"}}, {}]
-    document = pod(*(container(name=f"c{at}", **asked) for at, asked in enumerate(asking)))
+    document = pod(*(container(name=f"c{at}", **resources) for at, resources in enumerate(asking)))
     document["spec"]["initContainers"] = [container({DEVICE: "1"}, name="init")]
 
     assert ["c0", "c1", "init"] == [user.name for user in Pod(document, document).users]
@@ -281,16 +284,16 @@ def test_the_users_of_a_pod_request_extended_resources() -> None:
 
 def test_fields_of_the_pod_are_read_after_the_edits() -> None:
     """Set and appended, including labels and annotations."""
-    found, _ = _edited()
-    found.set("metadata", "labels", "a", value="b")
-    found.set("metadata", "annotations", "c", value="d")
-    found.append("spec", "volumes", entry={"name": "v"})
+    edited, _ = _edited()
+    edited.set("metadata", "labels", "a", value="b")
+    edited.set("metadata", "annotations", "c", value="d")
+    edited.append("spec", "volumes", entry={"name": "v"})
 
     assert ("b", [{"name": "v"}], {"a": "b"}, {"c": "d"}) == (
-        found.get("metadata", "labels", "a"),
-        found.entries("spec", "volumes"),
-        found.labels,
-        found.annotations,
+        edited.get("metadata", "labels", "a"),
+        edited.entries("spec", "volumes"),
+        edited.labels,
+        edited.annotations,
     )
 
 
@@ -353,15 +356,15 @@ def test_a_configuration_adds_kinds_and_paths() -> None:
     """Built-in kinds stay."""
     text = "argoproj.io: {Rollout: [spec.template]}\nray.io: {RayJob: [spec.more.*.template]}"
     added, errors = read_workloads([("kinds.yaml", text)])
-    found = WORKLOADS | added
+    extended = WORKLOADS | added
     job = {"spec": {"submitterPodTemplate": TEMPLATE, "more": [{"template": TEMPLATE}]}}
 
     assert [] == errors
-    assert {("spec", "template"): TEMPLATE} == found.templates_of(
+    assert {("spec", "template"): TEMPLATE} == extended.templates_of(
         "argoproj.io", "Rollout", {"spec": {"template": TEMPLATE}}
     )
     assert [("spec", "submitterPodTemplate"), ("spec", "more", 0, "template")] == list(
-        found.templates_of("ray.io", "RayJob", job)
+        extended.templates_of("ray.io", "RayJob", job)
     )
 
 

@@ -162,8 +162,11 @@ def test_a_text_too_long_for_a_quantity_is_an_error() -> None:
 @pytest.mark.parametrize(
     ("value", "zero"),
     [
-        *[(each, True) for each in ("0", " 0 ", "0m", "+0", "-0.0Gi", ".0", 0, 0.0)],
-        *[(each, False) for each in ("1", "0.1", "-1", "1n", 1, 0.5, "", " ", "0x", "-", None, [], ["0"])],
+        *[(quantity, True) for quantity in ("0", " 0 ", "0m", "+0", "-0.0Gi", ".0", 0, 0.0)],
+        *[
+            (quantity, False)
+            for quantity in ("1", "0.1", "-1", "1n", 1, 0.5, "", " ", "0x", "-", None, [], ["0"])
+        ],
     ],
 )
 def test_zero_is_known_in_every_notation(value: object, zero: bool) -> None:

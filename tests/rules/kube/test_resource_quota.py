@@ -77,10 +77,10 @@ def test_a_container_without_cpu_is_named_unless_a_limit_range_or_the_pod_sets_i
     """A quota of cpu or memory requires them; one of GPUs does not."""
     spec = {"containers": [container(limits={GPU: 1}), container("b", requests={"cpu": 1})]}
     defaults = limit_defaults({"spec": {"limits": [{"type": "Container", "default": {"cpu": 2}}]}})
-    found, filled = usage_of(spec), usage_of(spec, [defaults])
+    usage, filled = usage_of(spec), usage_of(spec, [defaults])
 
-    assert (("main",), ("main", "b")) == (found.unset["requests.cpu"], found.unset["limits.cpu"])
-    assert not any("gpu" in resource for resource in found.unset)
+    assert (("main",), ("main", "b")) == (usage.unset["requests.cpu"], usage.unset["limits.cpu"])
+    assert not any("gpu" in resource for resource in usage.unset)
     assert ((), ()) == (filled.unset["cpu"], filled.unset["limits.cpu"])
     assert (3, 4) == (filled.amounts["requests.cpu"], filled.amounts["limits.cpu"])
     assert {} == usage_of({**spec, "resources": {"requests": {"cpu": 3}}}).unset

@@ -88,9 +88,9 @@ def test_profiles_with_equal_labels_and_different_offers_are_reported() -> None:
 def test_a_contradiction_is_found_from_either_side() -> None:
     """As the webhook checks the rule that is applied."""
     rules = loaded(node_profile(name="a", **H100), node_profile(name="b", cuda="12.4")).rules
-    found = {
+    warned_rules = {
         name: [rule_set_warning.rule for rule_set_warning in rule_set_warnings(rules, NOW, [name])]
         for name in "ab"
     }
 
-    assert {"a": ["a"], "b": ["b"]} == found
+    assert {"a": ["a"], "b": ["b"]} == warned_rules

@@ -33,8 +33,8 @@ CLUSTER = inventory(
 
 def differences(cluster: Inventory, *texts: str) -> list[tuple[str, str, str, str, list[str]]]:
     """Return the differences of profiles, with the names of the nodes."""
-    found = profile_differences(loaded(*texts).rules.profiles, cluster, LabelNames())
-    return [(*each[:4], cluster.names(each.nodes)) for each in found]
+    read = profile_differences(loaded(*texts).rules.profiles, cluster, LabelNames())
+    return [(*difference[:4], cluster.names(difference.nodes)) for difference in read]
 
 
 def test_a_fact_that_present_nodes_report_otherwise_is_a_difference() -> None:

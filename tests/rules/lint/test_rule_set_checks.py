@@ -133,7 +133,7 @@ def test_a_contradictory_selector_is_a_warning(
 def test_a_key_that_is_looked_up_and_not_tested_is_a_warning(expression: str, warnings: int) -> None:
     """The expression cannot be evaluated for a pod without it."""
     rule = resource_rule(DEVICE, validations=[{"expression": expression}])
-    found = [
+    warnings_of_kinds = [
         *warned(rule),
         *warned(injection_rule({"hostIPC": True}, match={"conditions": [expression]})),
         *warned(compatibility_rule(match={"resources": [DEVICE], "conditions": [expression]})),
@@ -144,7 +144,7 @@ def test_a_key_that_is_looked_up_and_not_tested_is_a_warning(expression: str, wa
         "untested-key compatibility match.conditions",
     ]
 
-    assert expected * warnings == found
+    assert expected * warnings == warnings_of_kinds
 
 
 def test_a_condition_may_test_what_another_looks_up() -> None:
@@ -227,9 +227,11 @@ def test_a_partially_enabled_group_is_a_warning() -> None:
 )
 def test_a_self_excluding_group_is_a_warning(other: dict[str, Any], warnings: bool) -> None:
     """No container can use the resource; optional resources that exclude each other are alternatives."""
-    found = warned(resource_rule(excludeResources="vendor.com/*"), resource_rule(OTHER, **other))
+    warnings_of_group = warned(resource_rule(excludeResources="vendor.com/*"), resource_rule(OTHER, **other))
 
-    assert (["never-satisfied cf-crl-group-device data.excludeResources"] if warnings else []) == found
+    assert (
+        ["never-satisfied cf-crl-group-device data.excludeResources"] if warnings else []
+    ) == warnings_of_group
 
 
 def test_a_misspelt_resource_is_a_warning() -> None:
@@ -403,13 +405,13 @@ def test_a_size_of_a_count_without_its_unit_is_a_warning(
 ) -> None:
     """It would be 0; an amount in bytes is none, by its rule or by facts."""
     inject = {"env": [{"name": "A", "fromResource": {"name": DEVICE} | source}]}
-    found = [
+    size_warnings = [
         message
         for message in messages(injection_rule(inject), *([resource_rule(**own)] if own is not None else []))
         if "no-effect" in message or "is 0 for" in message
     ]
 
-    assert ([True] if unit else []) == [f"write unit: {unit} if" in message for message in found]
+    assert ([True] if unit else []) == [f"write unit: {unit} if" in message for message in size_warnings]
 
 
 @pytest.mark.parametrize(
@@ -648,8 +650,10 @@ def test_the_warnings_of_one_rule_equal_those_in_the_whole_set(kept: int) -> Non
     everything = list(rule_set_warnings(known, NOW))
     name = list(known)[kept].name
 
-    assert [each for each in everything if each.rule == name] == list(rule_set_warnings(known, NOW, {name}))
-    assert len({each.rule for each in everything}) > 4
+    assert [warning for warning in everything if warning.rule == name] == list(
+        rule_set_warnings(known, NOW, {name})
+    )
+    assert len({warning.rule for warning in everything}) > 4
 
 
 def test_checking_one_rule_does_not_compare_all_others(monkeypatch: pytest.MonkeyPatch) -> None:

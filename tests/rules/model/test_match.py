@@ -179,11 +179,11 @@ def test_a_false_condition_wins_over_one_that_fails(sources: list[str], unmet: s
     match = Match(("a/b",), conditions=tuple(Expression(source, CONDITION_VARIABLES) for source in sources))
     try:
         condition = match.unmet_condition({"container.name": "a", "limits": {}})
-        found = condition and condition.source
+        answer = condition and condition.source
     except ExpressionError as error:
-        found = str(error)
+        answer = str(error)
 
-    assert unmet == found
+    assert unmet == answer
 
 
 @given(st.text())

@@ -32,6 +32,6 @@ def test_the_pod_decides_about_the_runtime_before_the_rule_and_the_rule_before_t
 ) -> None:
     """A RuntimeClass is what starts the container; a rule is what an operator says of all nodes."""
     node = NodeCapabilities(runtime=ContainerRuntime(of_node, source=Text("the node")))
-    found = SharingPolicy(runtime_mode=of_rule).runtime(GpuRequirements(runtime_class=runtime_class), node)
+    runtime = SharingPolicy(runtime_mode=of_rule).runtime(GpuRequirements(runtime_class=runtime_class), node)
 
-    assert (mode, source) == (found.mode, found.source.en)
+    assert (mode, source) == (runtime.mode, runtime.source.en)

@@ -44,11 +44,11 @@ def request(kind: str, spec: dict[str, Any], **metadata: Any) -> AdmissionReques
     return AdmissionRequest("CREATE", GROUPS[kind], kind, "team", document, mutating=False)
 
 
-def pods(asked: AdmissionRequest) -> list[Pod]:
+def pods(review: AdmissionRequest) -> list[Pod]:
     """Return the pods in the object of a request."""
-    document = asked.object or {}
-    found = WORKLOADS.pods_of(asked.group, asked.kind, document)
-    return [Pod(document, raw, path, others) for path, (raw, others) in found.items()]
+    document = review.object or {}
+    places = WORKLOADS.pods_of(review.group, review.kind, document)
+    return [Pod(document, raw, path, others) for path, (raw, others) in places.items()]
 
 
 @pytest.mark.parametrize(
@@ -131,7 +131,7 @@ def test_a_pod_that_a_runtime_completes_tolerates_all_taints() -> None:
     (_, complete) = pods(request("InferenceService", {"predictor": {}, "transformer": {"containers": [GPU]}}))
 
     assert [(True, [{"operator": "Exists"}]), (False, None)] == [
-        (each.partial, each.spec.get("tolerations")) for each in (partial, complete)
+        (workload_pod.partial, workload_pod.spec.get("tolerations")) for workload_pod in (partial, complete)
     ]
 
 
@@ -170,9 +170,9 @@ def test_an_object_is_checked_unless_its_owner_was_as_a_whole(owner: str, *, che
     version, kind = owner.split()
     owners = [{"apiVersion": version, "kind": kind, "name": "x", "controller": True}]
     document = {"metadata": {"ownerReferences": owners}, "spec": {"template": pod(GPU)}}
-    asked = AdmissionRequest("CREATE", "apps", "StatefulSet", "team", document, mutating=False)
+    created = AdmissionRequest("CREATE", "apps", "StatefulSet", "team", document, mutating=False)
 
-    assert checked == bool(decide(Snapshot(rules, NO_NODES), asked).violations)
+    assert checked == bool(decide(Snapshot(rules, NO_NODES), created).violations)
 
 
 @pytest.mark.parametrize("kind", ["ServingRuntime", "ClusterServingRuntime"])
@@ -210,8 +210,8 @@ def test_pods_of_owners_outside_kubernetes_are_found(
     group: str, kind: str, spec: dict[str, Any], path: str
 ) -> None:
     """Where the pods of each are."""
-    asked = AdmissionRequest("CREATE", group, kind, "team", {"kind": kind, "spec": spec}, mutating=False)
-    (violation,) = decide(Snapshot(policy(AT_MOST_100), NO_NODES), asked).violations
+    created = AdmissionRequest("CREATE", group, kind, "team", {"kind": kind, "spec": spec}, mutating=False)
+    (violation,) = decide(Snapshot(policy(AT_MOST_100), NO_NODES), created).violations
 
     assert violation.path.startswith(path.replace("[", ".").replace("]", ""))
 

@@ -21,9 +21,9 @@ def test_a_runtime_class_of_the_gpu_operator_sets_the_mode(name: str, mode: Runt
 
 def test_how_libraries_are_loaded_is_known_of_the_nodes_own_mode_only() -> None:
     """In another mode, other programs arrange them."""
-    asked = Text("a pod")
+    by_pod = Text("a pod")
 
-    assert LEGACY._replace(source=asked) == LEGACY.in_mode(RuntimeMode.LEGACY, asked)
-    assert LEGACY._replace(mode=RuntimeMode.CDI, loads_compat=None, source=asked) == LEGACY.in_mode(
-        RuntimeMode.CDI, asked
+    assert LEGACY._replace(source=by_pod) == LEGACY.in_mode(RuntimeMode.LEGACY, by_pod)
+    assert LEGACY._replace(mode=RuntimeMode.CDI, loads_compat=None, source=by_pod) == LEGACY.in_mode(
+        RuntimeMode.CDI, by_pod
     )

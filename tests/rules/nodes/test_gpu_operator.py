@@ -35,9 +35,9 @@ def managed(name: str = "one", engine: str = "containerd://2.1.5", **labels: str
     return node_object
 
 
-def runtime_on(found: dict[str, Any], *policies: dict[str, Any]) -> tuple[RuntimeMode, bool | None]:
+def runtime_on(node_object: dict[str, Any], *policies: dict[str, Any]) -> tuple[RuntimeMode, bool | None]:
     """Return mode and libraries of a node with these ClusterPolicies."""
-    inventory = inventory_of([*policies, found])
+    inventory = inventory_of([*policies, node_object])
     (one,) = inventory.classes(inventory.everything)
     return one.capabilities.runtime.mode, one.capabilities.runtime.loads_compat
 

@@ -14,8 +14,8 @@ def requested(limits: dict[str, Any], requests: dict[str, Any] | None = None) ->
     """Return the resource and the number of devices that a container requests."""
     raw = {"name": "main", "resources": {"limits": limits, "requests": requests or {}}}
     pod = {"spec": {"containers": [raw]}}
-    found = requested_gpus(Pod(pod, pod).containers[0])
-    return found and (found.name, found.devices)
+    gpus = requested_gpus(Pod(pod, pod).containers[0])
+    return gpus and (gpus.name, gpus.devices)
 
 
 @pytest.mark.parametrize(
@@ -86,16 +86,16 @@ def test_a_resource_with_limit_and_request_is_counted_once() -> None:
 )
 def test_a_resource_has_a_vendor(name: str, vendor: str | None) -> None:
     """FPGAs, NICs and RDMA devices are no accelerators."""
-    found = gpu_resource(name)
+    resource = gpu_resource(name)
 
-    assert vendor == (found and found.vendor)
+    assert vendor == (resource and resource.vendor)
 
 
 def test_a_mig_profile_is_slices() -> None:
     """A GPU is none."""
-    found = [gpu_resource(name) for name in ("nvidia.com/mig-1g.5gb", "nvidia.com/gpu")]
+    resources = [gpu_resource(name) for name in ("nvidia.com/mig-1g.5gb", "nvidia.com/gpu")]
 
-    assert [True, False] == [each is not None and each.slices for each in found]
+    assert [True, False] == [resource is not None and resource.slices for resource in resources]
 
 
 @pytest.mark.parametrize(

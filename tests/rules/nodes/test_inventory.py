@@ -49,7 +49,7 @@ def shown(inventory: Inventory) -> dict[str, Any]:
     """Return the results of all queries of an inventory, by node name and so independent of bit positions."""
     labels = inventory.labels
     keys = {key for family in reference.CUDA_KEYS for key in family} | {"zone", "kubernetes.io/hostname"}
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "problems": sorted(inventory.problems()),
         "classes": {
             node_class.capabilities: sorted(inventory.names(node_class.members))
@@ -66,13 +66,13 @@ def shown(inventory: Inventory) -> dict[str, Any]:
         ],
     }
     for key in keys:
-        found[key] = sorted(
+        results[key] = sorted(
             (str(value), sorted(inventory.names(nodes))) for value, nodes in labels.values(key)
         )
-        found[f"has {key}"] = sorted(inventory.names(labels.with_key(key)))
-        found[f"above {key}"] = sorted(inventory.names(labels.above(key, 4)))
-        found[f"below {key}"] = sorted(inventory.names(labels.below(key, 12)))
-    return found
+        results[f"has {key}"] = sorted(inventory.names(labels.with_key(key)))
+        results[f"above {key}"] = sorted(inventory.names(labels.above(key, 4)))
+        results[f"below {key}"] = sorted(inventory.names(labels.below(key, 12)))
+    return results
 
 
 def test_a_node_uses_the_first_configured_family_that_it_carries() -> None:
@@ -301,11 +301,11 @@ def test_each_set_of_label_names_has_its_own_classes() -> None:
     first = inventory_of(
         [node("a", {"example.com/gpu": "X1"}), node("b", {"nvidia.com/gpu.product": "A100"})]
     )
-    found = []
+    names_by_product = []
     for inventory in (first, first.with_node(node("c", {"example.com/gpu": "X1"}))):
         for labels in (LabelNames(), names):
             classes = inventory.classes(inventory.everything, labels)
-            found.append(
+            names_by_product.append(
                 {
                     node_class.capabilities.product: sorted(inventory.names(node_class.members))
                     for node_class in classes
@@ -317,7 +317,7 @@ def test_each_set_of_label_names_has_its_own_classes() -> None:
         {"X1": ["a"], None: ["b"]},
         {None: ["a", "c"], "A100": ["b"]},
         {"X1": ["a", "c"], None: ["b"]},
-    ] == found
+    ] == names_by_product
 
 
 def test_an_unchanged_node_returns_the_same_inventory() -> None:

@@ -30,9 +30,9 @@ def inventory(*documents: dict[str, Any]) -> Inventory:
     return inventory_of(list(documents))
 
 
-def capabilities(found: Inventory, name: str) -> tuple[Any, ...]:
+def capabilities(known_nodes: Inventory, name: str) -> tuple[Any, ...]:
     """Return product, CUDA version, driver and compute capability of a node."""
-    (node_class,) = found.classes(found.named(name))
+    (node_class,) = known_nodes.classes(known_nodes.named(name))
     gpu = node_class.capabilities
     return gpu.product, gpu.cuda, gpu.driver, gpu.gpu_capability
 

@@ -99,9 +99,9 @@ def test_the_daemon_set_of_the_toolkit_is_kept_without_its_registry() -> None:
             "apiVersion": "apps/v1",
             "kind": "DaemonSet",
             "metadata": {"name": name} | more,
-            "spec": {"template": {"spec": {"containers": [each]}}},
+            "spec": {"template": {"spec": {"containers": [spec_container]}}},
         }
-        for more, each in (({"uid": UUID}, container), ({}, kept))
+        for more, spec_container in (({"uid": UUID}, container), ({}, kept))
     ]
 
     assert [documents[1]] == snapshot(documents[0]).items
@@ -138,9 +138,9 @@ def test_identifying_values_of_labels_are_replaced(value: str, expected: str) ->
 
 def test_the_hostname_is_always_replaced() -> None:
     """By the name of the node if it is that."""
-    found = [_labels({"kubernetes.io/hostname": value}) for value in ("gpu-a.example.com", "other")]
+    labels = [_labels({"kubernetes.io/hostname": value}) for value in ("gpu-a.example.com", "other")]
 
-    assert [{"kubernetes.io/hostname": "node-1"}, {"kubernetes.io/hostname": "value-1"}] == found
+    assert [{"kubernetes.io/hostname": "node-1"}, {"kubernetes.io/hostname": "value-1"}] == labels
 
 
 def test_labels_are_replaced_by_globs_except_those_that_report_a_fact() -> None:
@@ -193,7 +193,7 @@ def test_devices_of_nodes_decide_as_before() -> None:
             resourceClaims=[{"name": "gpu", "resourceClaimTemplateName": template}],
         )
         asking["metadata"]["namespace"] = "team"
-        before, after = (decided(found, asking) for found in (objects, snapshot(objects).items))
+        before, after = (decided(cluster, asking) for cluster in (objects, snapshot(objects).items))
 
         assert repr(before).replace("gpu-a", "node-1").replace("gpu-b", "node-2") == repr(after)
 

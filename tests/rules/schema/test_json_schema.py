@@ -63,18 +63,18 @@ def test_the_schema_files_equal_those_of_the_models(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", schemas())
 def test_a_schema_is_valid_by_its_metaschema(kind: str) -> None:
     """Draft 2020-12."""
-    found = schemas()[kind]
-    Draft202012Validator.check_schema(found)
+    kind_schema = schemas()[kind]
+    Draft202012Validator.check_schema(kind_schema)
 
-    assert DIALECT == found["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
+    assert DIALECT == kind_schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
 
 
 def mistakes(kind: str, document: Any) -> dict[str, set[str]]:
     """Return the keywords of a schema that a document violates, by path, with a space between steps."""
-    found: dict[str, set[str]] = {}
+    keywords_by_path: dict[str, set[str]] = {}
     for error in validator(kind).iter_errors(document):
-        found.setdefault(" ".join(map(str, error.absolute_path)), set()).add(str(error.validator))
-    return found
+        keywords_by_path.setdefault(" ".join(map(str, error.absolute_path)), set()).add(str(error.validator))
+    return keywords_by_path
 
 
 @pytest.mark.parametrize("prefix", ["features.cpaas.io/", "features.alauda.io/"])

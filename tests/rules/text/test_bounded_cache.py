@@ -12,38 +12,38 @@ from tests.support.builders import policy, resource_rule
 
 def test_only_small_arguments_are_cached() -> None:
     """The result is the same in both cases."""
-    asked: list[str] = []
+    computed: list[str] = []
 
     def find(text: str) -> int:
-        asked.append(text)
+        computed.append(text)
         return len(text)
 
     memo = bounded_cache(find, 2, lambda text: len(text) < 3)
 
     assert [memo(text) for text in ("a", "a", "long", "long")] == [1, 1, 4, 4]
-    assert asked == ["a", "long", "long"]
+    assert computed == ["a", "long", "long"]
 
 
 def test_a_full_cache_is_cleared() -> None:
     """After a third key, a cache of two computes all of them again."""
-    asked: list[int] = []
+    computed: list[int] = []
 
     def find(number: int) -> int:
-        asked.append(number)
+        computed.append(number)
         return -number
 
     memo = bounded_cache(find, 2, lambda _: True)
 
     assert [memo(number) for number in (1, 2, 1, 3, 3, 1, 2)] == [-1, -2, -1, -3, -3, -1, -2]
-    assert asked == [1, 2, 3, 1, 2]
+    assert computed == [1, 2, 3, 1, 2]
 
 
 def test_an_exception_is_not_cached() -> None:
     """It raises again."""
-    asked: list[str] = []
+    computed: list[str] = []
 
     def find(text: str) -> str:
-        asked.append(text)
+        computed.append(text)
         raise LookupError(text)
 
     memo = bounded_cache(find, 2, lambda _: True)
@@ -51,7 +51,7 @@ def test_an_exception_is_not_cached() -> None:
         with pytest.raises(LookupError):
             memo("a")
 
-    assert asked == ["a", "a"]
+    assert computed == ["a", "a"]
 
 
 @pytest.mark.parametrize(
@@ -72,8 +72,8 @@ def test_a_policy_does_not_cache_long_names() -> None:
     """Four thousand sets of names of a megabyte would be four gigabytes."""
     compiled = policy(resource_rule("vendor.com/mig-*"))
     name = f"vendor.com/mig-{'g' * 2**20}"
-    found = [compiled.plan_for((given,)) for given in (name, "vendor.com/mig-1g", "vendor.com/mig-1g")]
+    plans = [compiled.plan_for((given,)) for given in (name, "vendor.com/mig-1g", "vendor.com/mig-1g")]
 
-    assert found[0] == found[1]
-    assert found[0] is not compiled.plan_for((name,))
-    assert found[1] is found[2]
+    assert plans[0] == plans[1]
+    assert plans[0] is not compiled.plan_for((name,))
+    assert plans[1] is plans[2]

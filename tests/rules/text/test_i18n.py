@@ -197,7 +197,7 @@ def test_a_line_has_only_printable_characters() -> None:
 def test_an_empty_message_is_false() -> None:
     """And so are no items."""
     assert [False, False, False, True] == [
-        bool(each) for each in (Message(), Text(), Joined(", ", []), Text(zh="一"))
+        bool(text) for text in (Message(), Text(), Joined(", ", []), Text(zh="一"))
     ]
 
 

@@ -37,14 +37,17 @@ def read_all(text: str, above: int = 0) -> list[str]:
     return [line for result in read(text, "f") for line in _told(result, above)]
 
 
-def _told(found: Document | SourceError, above: int) -> Iterator[str]:
-    if isinstance(found, SourceError):
-        yield f"{_counted(found.location, above)} {found.problem.en}"
+def _told(outcome: Document | SourceError, above: int) -> Iterator[str]:
+    if isinstance(outcome, SourceError):
+        yield f"{_counted(outcome.location, above)} {outcome.problem.en}"
         return
-    yield repr(found.value)
-    yield from (_counted(error.location, above) for error in found.duplicates)
-    for path in paths(found.value):
-        yield f"{path} {_counted(found.locate(path), above)} {_counted(found.locate(path, key=True), above)}"
+    yield repr(outcome.value)
+    yield from (_counted(error.location, above) for error in outcome.duplicates)
+    for path in paths(outcome.value):
+        yield (
+            f"{path} {_counted(outcome.locate(path), above)} "
+            f"{_counted(outcome.locate(path, key=True), above)}"
+        )
 
 
 def _counted(location: Location, above: int) -> str:

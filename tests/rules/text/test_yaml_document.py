@@ -28,11 +28,11 @@ BILLION_LAUGHS = "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + "".join(
 
 
 def _documents(text: str) -> list[Document]:
-    found = []
+    documents = []
     for document in read(text, "f"):
         assert isinstance(document, Document)
-        found.append(document)
-    return found
+        documents.append(document)
+    return documents
 
 
 def _document(text: str) -> Document:
@@ -200,10 +200,10 @@ def test_the_last_of_duplicate_keys_is_used_and_each_is_reported() -> None:
 
 def test_duplicate_keys_are_listed_below_a_path() -> None:
     """Each object of a list has its own duplicates."""
-    _, found = _documents("x: 1\n---\nitems:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
+    _, last = _documents("x: 1\n---\nitems:\n- {a: 1, a: 2}\n- {b: 1}\n- c: 1\n  c: 2\n")
 
     assert [["f:4:10"], [], ["f:7:3"]] == [
-        [str(error.location) for error in found.duplicates_below(("items", index))] for index in range(3)
+        [str(error.location) for error in last.duplicates_below(("items", index))] for index in range(3)
     ]
 
 

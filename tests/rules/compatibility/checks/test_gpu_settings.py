@@ -221,5 +221,5 @@ def test_tf32_has_no_effect_below_compute_capability_8(name: str, value: str, fo
         for finding in GpuSettingsCheck().on_node(WARN, required, node)
     ]
 
-    assert ([(Level.UNSTABLE, text)] if found else []) == [(each.level, each.reason.en) for each in t4]
+    assert ([(Level.UNSTABLE, text)] if found else []) == [(result.level, result.reason.en) for result in t4]
     assert [] == [*others, *GpuSettingsCheck().on_node(OFF, required, gpu("7.5"))]

@@ -17,7 +17,9 @@ OLD_VLLM, VLLM = "vllm/vllm-openai:v0.6.3", "vllm/vllm-openai:v0.9.2"
 LATER_VLLM = "vllm/vllm-openai:v0.8.5.post1"
 QWEN = "--model=Qwen/Qwen2.5-7B-Instruct"
 GEMMA = "--model=google/gemma-2-9b-it"
-V100, A100, UNKNOWN = (NodeCapabilities(compute_capability=each) for each in [(7, 0), (8, 0), None])
+V100, A100, UNKNOWN = (
+    NodeCapabilities(compute_capability=capability) for capability in [(7, 0), (8, 0), None]
+)
 
 
 def check(

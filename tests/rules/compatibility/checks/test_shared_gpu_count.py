@@ -107,10 +107,10 @@ def test_the_rule_sets_the_effect(
 ) -> None:
     """Time-slicing is never denied: the limit is a setting that no label has."""
     rule = policy(compatibility_rule(checks={"sharedGpuCount": effect}))
-    found = [judged(rule, inventory(t4("one", labels)), asking(2)) for labels in (MPS, TIME_SLICED)]
+    decisions = [judged(rule, inventory(t4("one", labels)), asking(2)) for labels in (MPS, TIME_SLICED)]
 
     assert [by_mps, by_time_slicing] == [
-        (each.allowed, len(warning_texts(each)) if each.allowed else 0) for each in found
+        (decision.allowed, len(warning_texts(decision)) if decision.allowed else 0) for decision in decisions
     ]
 
 

@@ -102,8 +102,8 @@ def test_the_greatest_amount_that_a_device_gives_is_given_and_no_more(
 
 
 def test_a_request_names_amounts_of_capacities_in_any_version() -> None:
-    found = read_requests({"requests": {"b/memory": "1Gi", "a": "x"}})
-    assert (CapacityRequest("a", None), CapacityRequest("b/memory", 2**30)) == found
+    requests = read_requests({"requests": {"b/memory": "1Gi", "a": "x"}})
+    assert (CapacityRequest("a", None), CapacityRequest("b/memory", 2**30)) == requests
     assert () == read_requests(None) == read_requests({}) == read_requests({"requests": {}})
 
 

@@ -49,13 +49,13 @@ def inventory(*documents: dict[str, Any]) -> DeviceInventory:
         resource_slice("t", [device("gpu-0", **T4), device("gpu-1", **T4)]),
     )
     read = [read_slice(document, KindPool())[0] for document in given]
-    return DeviceInventory(each for each in read if each is not None)
+    return DeviceInventory(parsed for parsed in read if parsed is not None)
 
 
 def classes(*documents: dict[str, Any]) -> DeviceClasses:
     """Return classes; by default the one that the driver's chart installs."""
     read = [read_device_class(document)[0] for document in documents or (device_class(),)]
-    return DeviceClasses(each for each in read if each is not None)
+    return DeviceClasses(parsed for parsed in read if parsed is not None)
 
 
 def request_of(document: dict[str, Any]) -> ClaimRequest:
@@ -65,9 +65,9 @@ def request_of(document: dict[str, Any]) -> ClaimRequest:
     return request
 
 
-def products(found: Candidates) -> list[tuple[str | None, dict[str, int] | None]]:
+def products(of_request: Candidates) -> list[tuple[str | None, dict[str, int] | None]]:
     """Return the product and the nodes of each candidate."""
-    facts = [(facts_of(known_device.kind), known_device.nodes) for known_device in found.devices]
+    facts = [(facts_of(known_device.kind), known_device.nodes) for known_device in of_request.devices]
     return [(fact.product if fact else None, None if nodes is None else dict(nodes)) for fact, nodes in facts]
 
 
@@ -193,7 +193,7 @@ def test_a_device_for_which_a_selector_fails_is_told_with_the_error() -> None:
     fails = f"device.attributes['{GPU_DRIVER}'].absent == 1"
     new = f'{CUDA}.isGreaterThan(semver("12.9.0"))'
     images = candidates(request_of(claim(exactly("gpu", new, fails))), classes(), inventory())
-    assert [({"h": 1}, "no such key: 'absent'")] == [each[1:] for each in images.failed]
+    assert [({"h": 1}, "no such key: 'absent'")] == [failure[1:] for failure in images.failed]
     for before in ("false", f"device.attributes['{GPU_DRIVER}'].uuid == 'GPU-gpu-0'"):
         images = candidates(request_of(claim(exactly("gpu", before, fails))), classes(), inventory())
         assert ((), ()) == (images.devices, images.failed)
@@ -215,8 +215,8 @@ def test_a_class_that_does_not_exist_is_unknown() -> None:
 
 def test_a_pool_that_is_not_complete_may_have_candidates() -> None:
     incomplete = inventory(resource_slice("h", resourceSliceCount=2))
-    (found,), unknown, *_ = candidates(request_of(claim(exactly())), classes(), incomplete)
-    assert ({"h": 0}, False, 1) == (found.nodes, found.certain, len(unknown))
+    (candidate,), unknown, *_ = candidates(request_of(claim(exactly())), classes(), incomplete)
+    assert ({"h": 0}, False, 1) == (candidate.nodes, candidate.certain, len(unknown))
 
 
 def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_is_all_that_is_selected() -> (
@@ -225,9 +225,9 @@ def test_devices_of_which_nothing_is_known_are_uncertain_also_where_the_driver_i
     """It is unknown which of them there are."""
     by_driver = classes(device_class(GPU_DRIVER, f"device.driver == '{GPU_DRIVER}'"))
     incomplete = inventory(resource_slice("h", resourceSliceCount=2))
-    (found,), unknown, *_ = candidates(request_of(claim(exactly())), by_driver, incomplete)
+    (candidate,), unknown, *_ = candidates(request_of(claim(exactly())), by_driver, incomplete)
     assert (False, ["devices of gpu.nvidia.com may match: not all ResourceSlices of its pool are there"]) == (
-        found.certain,
+        candidate.certain,
         [text.en for text in unknown],
     )
 
@@ -289,7 +289,7 @@ def test_candidates_are_devices_that_give_the_requested_capacity(
     devices = [shared(), shared("gpu-1", default="10Gi", validValues=["10Gi", "30Gi"])]
     request = request_of(claim(exactly(capacity={"requests": requests})))
     images = candidates(request, classes(), inventory(resource_slice("h", devices)))
-    reasons = [each.reason.en for each in images.excluded]
+    reasons = [excluded.reason.en for excluded in images.excluded]
     assert (number, True) == (
         len(images.devices),
         all(known_device.certain for known_device in images.devices),
@@ -346,7 +346,7 @@ def test_a_selector_is_evaluated_before_taints_as_by_the_scheduler() -> None:
     images = candidates(request_of(claim(exactly())), classes(), inventories)
     assert [
         "devices of gpu.nvidia.com have the taint broken:NoExecute, which the claim does not tolerate"
-    ] == [each.reason.en for each in images.excluded]
+    ] == [excluded.reason.en for excluded in images.excluded]
 
 
 def test_administrative_access_is_not_judged() -> None:

@@ -21,13 +21,13 @@ IMPLICIT = "deviceclass.resource.kubernetes.io/gpu.nvidia.com"
 def classes(*documents: dict[str, Any]) -> DeviceClasses:
     """Return the classes of documents."""
     read = [read_device_class(document)[0] for document in documents]
-    return DeviceClasses(each for each in read if each is not None)
+    return DeviceClasses(parsed for parsed in read if parsed is not None)
 
 
 def devices(*documents: dict[str, Any]) -> dict[DeviceKind, int]:
     """Return the devices of node-1."""
     read = [read_slice(document, POOL)[0] for document in documents or (resource_slice(),)]
-    return dict(DeviceInventory(each for each in read if each is not None).by_node["node-1"])
+    return dict(DeviceInventory(parsed for parsed in read if parsed is not None).by_node["node-1"])
 
 
 def test_a_class_has_its_selectors_and_its_extended_resource() -> None:
@@ -79,7 +79,8 @@ def test_of_classes_with_one_extended_resource_the_newest_then_the_first_by_name
     old: dict[str, str], new: dict[str, str]
 ) -> None:
     documents = [
-        device_class(each["name"], "true", resource=GPU, created=each.get("created")) for each in (old, new)
+        device_class(times["name"], "true", resource=GPU, created=times.get("created"))
+        for times in (old, new)
     ]
     assert new["name"] == classes(*documents).by_resource[GPU].name
     assert new["name"] == classes(*reversed(documents)).by_resource[GPU].name
@@ -118,8 +119,8 @@ def test_a_complete_pool_and_one_that_is_not_offer_a_number_that_may_grow() -> N
 )
 def test_a_tainted_device_is_not_offered(effect: str, offers: bool) -> None:
     tainted = device() | {"taints": [{"key": "example.com/broken", "effect": effect}]}
-    found = classes(device_class(resource=GPU)).offered(devices(resource_slice(devices=[tainted])))
-    assert offers is (GPU in found)
+    offered = classes(device_class(resource=GPU)).offered(devices(resource_slice(devices=[tainted])))
+    assert offers is (GPU in offered)
 
 
 @pytest.mark.parametrize(
@@ -133,14 +134,14 @@ def test_a_tainted_device_is_not_offered(effect: str, offers: bool) -> None:
     ],
 )
 def test_what_is_unreadable_in_a_class_is_told(spec: dict[str, Any], keys: list[str]) -> None:
-    found, problems = read_device_class({"metadata": {"name": "a"}, "spec": spec})
-    assert found is not None
+    read, problems = read_device_class({"metadata": {"name": "a"}, "spec": spec})
+    assert read is not None
     assert keys == [problem.key for problem in problems]
 
 
 @given(broken(device_class(resource=GPU)) | JSON)
 def test_any_json_is_read_or_told(document: Any) -> None:
-    found, problems = read_device_class(document)
-    assert found is not None or problems
-    if found is not None:
-        DeviceClasses([found]).offered(devices())
+    read, problems = read_device_class(document)
+    assert read is not None or problems
+    if read is not None:
+        DeviceClasses([read]).offered(devices())

@@ -26,9 +26,9 @@ def kind_of(raw: dict[str, Any], driver: str = GPU_DRIVER) -> DeviceKind:
 
 def facts(raw: dict[str, Any]) -> DeviceFacts:
     """Return the facts of a GPU."""
-    found = facts_of(kind_of(raw))
-    assert found is not None
-    return found
+    gpu_facts = facts_of(kind_of(raw))
+    assert gpu_facts is not None
+    return gpu_facts
 
 
 def problems(raw: dict[str, Any]) -> list[tuple[str, str]]:
@@ -207,10 +207,10 @@ def test_a_t4_has_its_own_facts() -> None:
 
 
 def test_what_differs_between_the_gpus_of_a_node_is_unknown() -> None:
-    found = common_facts(
+    common = common_facts(
         [kind_of(device()), kind_of(device(memory="15Gi", **T4)), kind_of({}, "nic.example.com")]
     )
-    assert DeviceFacts(type="gpu", has_cuda=True) == found
+    assert DeviceFacts(type="gpu", has_cuda=True) == common
 
 
 def test_a_gpu_of_which_nothing_is_known_makes_all_facts_unknown() -> None:

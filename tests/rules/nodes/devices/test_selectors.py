@@ -225,9 +225,9 @@ def test_the_reason_of_a_failure_is_told(expression: str, reason: str) -> None:
 
 def test_a_selector_that_fails_is_neither_false_nor_unknown() -> None:
     texts = [f"{OWN}.absent == 1", f"{OWN}.one == 2", f"{OWN}.yes", f'{OWN}.uuid == "GPU-1"']
-    found = [compile_selector(text).match(kind()) for text in texts]
+    matches = [compile_selector(text).match(kind()) for text in texts]
     assert [(False, True), (False, False), (True, False), (None, False)] == [
-        (each.matches, each.failed) for each in found
+        (outcome.matches, outcome.failed) for outcome in matches
     ]
 
 
@@ -255,15 +255,15 @@ def test_of_a_device_of_which_nothing_is_known_the_driver_may_decide() -> None:
 def test_a_selector_is_evaluated_once_for_kinds_that_it_cannot_tell_apart() -> None:
     selector = compile_selector(f"{OWN}.one == 1")
     kinds = [kind({"one": {"int": 1}, "node": {"int": number}}) for number in range(5)]
-    assert {Match(True)} == {selector.match(each) for each in kinds}
+    assert {Match(True)} == {selector.match(device_kind) for device_kind in kinds}
     assert 1 == len(selector._results)
 
 
 def test_missing_false_and_hidden_are_told_apart() -> None:
     selector = compile_selector(f"{OWN}.?uuid.orValue('') == ''")
-    assert [None, True] == [selector.match(kind(each)).matches for each in (ATTRIBUTES, {})]
+    assert [None, True] == [selector.match(kind(attributes)).matches for attributes in (ATTRIBUTES, {})]
     assert [True, False] == [
-        match(f"{OWN}.one == 1", kind({"one": each})) for each in ({"int": 1}, {"bool": True})
+        match(f"{OWN}.one == 1", kind({"one": value})) for value in ({"int": 1}, {"bool": True})
     ]
 
 
@@ -300,7 +300,7 @@ def test_any_text_has_a_result(expression: str) -> None:
 
 
 @given(
-    st.sampled_from([each for each, _ in RESULTS]),
+    st.sampled_from([source for source, _ in RESULTS]),
     st.integers(0, 200),
     st.integers(0, 4),
     st.text(max_size=3),

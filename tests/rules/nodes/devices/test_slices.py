@@ -17,10 +17,10 @@ POOL = KindPool()
 
 def read(document: dict[str, Any]) -> ResourceSlice:
     """Return a slice that has no problems."""
-    found, problems = read_slice(document, POOL)
-    assert (found is not None, []) == (True, problems)
-    assert found is not None
-    return found
+    read_document, problems = read_slice(document, POOL)
+    assert (read_document is not None, []) == (True, problems)
+    assert read_document is not None
+    return read_document
 
 
 def inventory(*documents: dict[str, Any]) -> DeviceInventory:
@@ -70,9 +70,9 @@ def test_devices_of_a_pool_with_one_name_twice_are_unknown() -> None:
 
 
 def test_a_slice_with_an_unreadable_device_makes_its_pool_incomplete() -> None:
-    found, problems = read_slice(resource_slice(devices=[device(), {"name": 7}]), POOL)
-    assert found is not None
-    assert [UNKNOWN] == list(DeviceInventory([found]).by_kind)
+    incomplete, problems = read_slice(resource_slice(devices=[device(), {"name": 7}]), POOL)
+    assert incomplete is not None
+    assert [UNKNOWN] == list(DeviceInventory([incomplete]).by_kind)
     assert ["devices"] == [problem.key for problem in problems]
 
 
@@ -107,13 +107,13 @@ def test_one_device_is_found_by_its_driver_pool_and_name() -> None:
     [{"generation": -1}, {"generation": True}, {"resourceSliceCount": "1"}, {"name": ""}, {"name": None}],
 )
 def test_a_slice_with_an_unreadable_pool_is_told(pool: dict[str, Any]) -> None:
-    found, problems = read_slice(resource_slice(**pool), POOL)
-    assert (None, ["spec.pool"]) == (found, [problem.key for problem in problems])
+    unread, problems = read_slice(resource_slice(**pool), POOL)
+    assert (None, ["spec.pool"]) == (unread, [problem.key for problem in problems])
 
 
 @given(broken(resource_slice()) | JSON)
 def test_any_json_is_read_or_told(document: Any) -> None:
-    found, problems = read_slice(document, KindPool())
-    assert found is not None or problems
-    if found is not None:
-        DeviceInventory([found])
+    anything, problems = read_slice(document, KindPool())
+    assert anything is not None or problems
+    if anything is not None:
+        DeviceInventory([anything])

@@ -22,9 +22,9 @@ def taints(*rules: dict[str, Any], device_taints: tuple[dict[str, str], ...] = (
     read = [read_slice(document, KindPool())[0] for document in slices]
     applied = TaintRules(filter(None, map(read_taint_rule, rules))).applied
     return {
-        f"{each.pool}/{name}": list(map(str, kind.taints))
-        for each in map(applied, filter(None, read))
-        for name, kind in each.devices
+        f"{tainted_slice.pool}/{name}": list(map(str, kind.taints))
+        for tainted_slice in map(applied, filter(None, read))
+        for name, kind in tainted_slice.devices
     }
 
 
@@ -43,8 +43,8 @@ def taints(*rules: dict[str, Any], device_taints: tuple[dict[str, str], ...] = (
     ],
 )
 def test_a_rule_taints_the_devices_that_it_names(selector: Any, tainted: list[str]) -> None:
-    found = taints(taint_rule(selector))
-    assert tainted == [name for name, values in found.items() if values == ["broken:NoSchedule"]]
+    taints_by_device = taints(taint_rule(selector))
+    assert tainted == [name for name, values in taints_by_device.items() if values == ["broken:NoSchedule"]]
 
 
 def test_taints_of_several_rules_and_of_the_device_itself_are_added_once() -> None:

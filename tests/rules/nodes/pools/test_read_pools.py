@@ -98,13 +98,13 @@ def read_changed(text: str, changes: dict[str, Any] | None = None) -> tuple[list
     document = yaml.safe_load(text)
     for path, value in (changes or {}).items():
         *parents, last = path.split("|")
-        found = document
+        member = document
         for name in parents:
-            found = found.setdefault(name, {})
+            member = member.setdefault(name, {})
         if value is None:
-            found.pop(last, None)
+            member.pop(last, None)
         else:
-            found[last] = value
+            member[last] = value
     pools, problems = read_pools(document)
     return pools, [problem.en for problem in problems]
 
@@ -113,9 +113,12 @@ def requiring(
     *requirements: tuple[str, str, list[str]], labels: dict[str, str] | None = None
 ) -> list[NodePool]:
     """Return the pools of a NodePool with these requirements: key, operator, values."""
-    found = [{"key": key, "operator": operator, "values": values} for key, operator, values in requirements]
+    expressions = [
+        {"key": key, "operator": operator, "values": values} for key, operator, values in requirements
+    ]
     return read(
-        NODE_POOL, {"spec|template|spec|requirements": found, "spec|template|metadata|labels": labels or {}}
+        NODE_POOL,
+        {"spec|template|spec|requirements": expressions, "spec|template|metadata|labels": labels or {}},
     )
 
 
@@ -144,7 +147,7 @@ def test_labels_that_the_provider_sets_or_a_requirement_leaves_open_may_have_any
     (pool,) = requiring(("team", "Exists", []), ("size", "In", ["s", "m"]), ("tier", "In", ["one"]))
 
     assert {"team", "size", "karpenter.", "eks.amazonaws.com/"} <= {*pool.open}
-    assert not any("nvidia.com/gpu.product".startswith(each) or each == "tier" for each in pool.open)
+    assert not any("nvidia.com/gpu.product".startswith(prefix) or prefix == "tier" for prefix in pool.open)
 
 
 @pytest.mark.parametrize("text", [RESOURCE_FLAVOR, MACHINE_DEPLOYMENT])
@@ -551,12 +554,12 @@ def test_a_group_whose_annotations_cannot_be_read_is_unknown(annotations: Any) -
 def test_the_examples_of_the_documentation_declare_the_gpu_and_its_cuda_version() -> None:
     """Of docs/autoscaling.md."""
     page = "docs/autoscaling.md"
-    found = [read(fence.text) for fence in fences(text_of(page), page) if fence.language == "yaml"]
+    pools_by_example = [read(fence.text) for fence in fences(text_of(page), page) if fence.language == "yaml"]
 
     assert [
         [NodeCapabilities(cuda=(13, 0), product="NVIDIA-H100-80GB-HBM3")],
         [NodeCapabilities(cuda=(12, 8), product="NVIDIA-A100-SXM4-80GB")],
-    ] == [[pool.capabilities for pool in pools] for pools in found]
+    ] == [[pool.capabilities for pool in pools] for pools in pools_by_example]
 
 
 def test_every_kind_has_a_reader() -> None:
@@ -618,13 +621,13 @@ JSON = st.recursive(
 def places(document: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Return the path of every member, at any depth, except those by which the reader is chosen."""
     members = document.items() if isinstance(document, dict) else enumerate(document)
-    found = []
+    member_paths = []
     for name, member in members:
         if name not in ("apiVersion", "kind"):
-            found.append((*path, name))
+            member_paths.append((*path, name))
         if isinstance(member, dict | list):
-            found += places(member, (*path, name))
-    return found
+            member_paths += places(member, (*path, name))
+    return member_paths
 
 
 @given(st.data())
@@ -633,10 +636,10 @@ def test_whatever_stands_in_a_field_is_read(data: st.DataObject) -> None:
     document = yaml.safe_load(data.draw(st.sampled_from(REAL)))
     for _ in range(data.draw(st.integers(1, 3))):
         *parents, last = data.draw(st.sampled_from(places(document)))
-        found = document
+        member = document
         for name in parents:
-            found = found[name]
-        found[last] = data.draw(JSON)
+            member = member[name]
+        member[last] = data.draw(JSON)
 
     pools, problems = read_pools(document)
 
