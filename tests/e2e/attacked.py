@@ -66,7 +66,7 @@ class Answers(NamedTuple):
     def __str__(self) -> str:
         if not self.seconds:
             return f"0 answered, {self.failed} failed"
-        milliseconds = [1000 * each for each in (self.p50, max(self.seconds), self.longest)]
+        milliseconds = [1000 * seconds for seconds in (self.p50, max(self.seconds), self.longest)]
         times = "p50 {:.0f} ms, max {:.0f} ms, {:.0f} ms with a core".format(*milliseconds)
         return f"{len(self.seconds)} answered, {self.failed} failed, {times}"
 

@@ -44,7 +44,7 @@ class Installation:
 
     def apply(self) -> None:
         """Apply the overlay again, except its many rules."""
-        again = [each for each in self.objects if each["kind"] != "ConfigMap"]
+        again = [document for document in self.objects if document["kind"] != "ConfigMap"]
         self.cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all(again))
 
     def create(self, document: str, *flags: str, namespace: str = TEAM) -> Object | str:

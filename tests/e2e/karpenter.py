@@ -149,10 +149,10 @@ def _each(consume: Callable[[Object], None]) -> Callable[[Change], None]:
     def on_change(change: Change) -> None:
         match change:
             case Listed(objects):
-                for found in objects:
-                    consume(found)
-            case Applied(found):
-                consume(found)
+                for watched in objects:
+                    consume(watched)
+            case Applied(watched):
+                consume(watched)
             case Deleted():
                 pass
 
@@ -260,9 +260,9 @@ class Record(_Watching):
 
     def unexpected(self) -> set[tuple[str, str]]:
         """Return the labels of NodeClaims and Nodes that gpugate cannot read or that are not known, once."""
-        found = self._unexpected - self._known
-        self._known |= found
-        return found
+        labels = self._unexpected - self._known
+        self._known |= labels
+        return labels
 
     def _on_claim(self, claim: Object) -> None:
         self._claims.setdefault(claim["metadata"]["name"])
@@ -270,7 +270,7 @@ class Record(_Watching):
 
     def _read(self, node: Object) -> None:
         labels = node["metadata"].get("labels", {}).items()
-        unreadable = {(each.key, each.value) for each in inventory_of(node).problems()}
+        unreadable = {(problem.key, problem.value) for problem in inventory_of(node).problems()}
         self._unexpected |= unreadable | {label for label in labels if label[0].startswith(_GPU_LABELS)}
 
     def _on_event(self, event: Object) -> None:

@@ -34,7 +34,7 @@ class Clients:
 
     def __init__(self, *asking: Callable[[], None]) -> None:
         self.stopping = threading.Event()
-        self._threads = [threading.Thread(target=each) for each in asking]
+        self._threads = [threading.Thread(target=ask) for ask in asking]
 
     def turns(self, rate: float, first: int = 0, step: int = 1) -> Iterator[int]:
         """Yield each so many-th turn of so many a second, when it is due."""

@@ -183,11 +183,11 @@ def _kubelet(address: str, log: Path) -> ThreadingHTTPServer:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            asked = urlsplit(self.path)
-            known = re.fullmatch(f"/containerLogs/{_NAME}/{_NAME}-[^/]+/webhook", asked.path) is not None
+            url = urlsplit(self.path)
+            known = re.fullmatch(f"/containerLogs/{_NAME}/{_NAME}-[^/]+/webhook", url.path) is not None
             self.send_response(http.HTTPStatus.OK if known else http.HTTPStatus.NOT_FOUND)
             self.end_headers()
-            (tail,) = parse_qs(asked.query).get("tailLines", ["0"])
+            (tail,) = parse_qs(url.query).get("tailLines", ["0"])
             lines = log.read_bytes().splitlines(keepends=True) if known else []
             self.wfile.write(b"".join(lines[-int(tail) :]))
 

@@ -47,7 +47,7 @@ def test_the_audit_event_of_a_denial_names_its_rule_or_its_limit(installed: Inst
         json.dumps(yaml.safe_load(resource_rule("vendor.com/device", limits="optinal"))),
     ]
     for document in documents:
-        asked = (
+        arguments = (
             "create",
             "--kubeconfig",
             str(user),
@@ -55,9 +55,9 @@ def test_the_audit_event_of_a_denial_names_its_rule_or_its_limit(installed: Inst
             "-",
             *(() if "kube-public" in document else ("-n", TEAM)),
         )
-        assert cluster.kubectl(*asked, input=document, check=False).returncode
+        assert cluster.kubectl(*arguments, input=document, check=False).returncode
     events = [json.loads(line) for line in cluster.audit.read_text().splitlines()]
-    found = [
+    violations = [
         (name, text)
         for event in events
         if event["user"]["username"] == f"system:serviceaccount:{TEAM}:audited"
@@ -67,10 +67,16 @@ def test_the_audit_event_of_a_denial_names_its_rule_or_its_limit(installed: Inst
     cluster.kubectl("delete", "clusterrolebinding", "audited")
 
     where = f"spec.containers[0].resources.limits[{VCUDA_CORE}]"
-    assert ("mutate.gpugate.dev/violations", f"cf-crl-gpu-manager-vcuda-core (policy): {where}") == found[0]
-    assert "mutate.gpugate.dev/violations" == found[1][0]
-    assert found[1][1].startswith("size-limit (limit): spec.containers[0] ")
-    assert ("validate.rules.gpugate.dev/violations", "cf-crl-group-device (policy): data.limits") == found[2]
+    assert (
+        "mutate.gpugate.dev/violations",
+        f"cf-crl-gpu-manager-vcuda-core (policy): {where}",
+    ) == violations[0]
+    assert "mutate.gpugate.dev/violations" == violations[1][0]
+    assert violations[1][1].startswith("size-limit (limit): spec.containers[0] ")
+    assert (
+        "validate.rules.gpugate.dev/violations",
+        "cf-crl-group-device (policy): data.limits",
+    ) == violations[2]
 
 
 def test_a_deployment_whose_pods_would_be_denied_is_denied_immediately(installed: Installed) -> None:
@@ -126,8 +132,8 @@ def test_mission_6_an_injected_class_gives_a_pod_its_priority(installed: Install
     own, document = json.loads(pod("own", {VCUDA_CORE: "20"})), pod("any", {VCUDA_CORE: "20"})
     own["spec"] |= {"priorityClassName": "own", "activeDeadlineSeconds": 60}
     own["spec"]["containers"][0]["securityContext"] = {"capabilities": {"drop": ["ALL"]}}
-    for each in (*(json.dumps(kind | node_class) for node_class in classes), rule):
-        installed.cluster.kubectl("create", "-f", "-", input=each)
+    for applied in (*(json.dumps(kind | node_class) for node_class in classes), rule):
+        installed.cluster.kubectl("create", "-f", "-", input=applied)
     fields = ("priorityClassName", "priority", "preemptionPolicy", "activeDeadlineSeconds")
 
     def stored(text: str) -> Any:
@@ -255,7 +261,9 @@ def test_the_scheduler_binds_cuda_pods_only_to_compatible_nodes(installed: Insta
     installed.cluster.kubectl(*where, "--timeout=50s")
     listed = json.loads(installed.cluster.kubectl("get", "pods", "-n", TEAM, "-o", "json").stdout)["items"]
     bound = {
-        each["spec"]["nodeName"].rpartition("-")[0] for each in listed if each["metadata"]["name"] in names
+        shown_pod["spec"]["nodeName"].rpartition("-")[0]
+        for shown_pod in listed
+        if shown_pod["metadata"]["name"] in names
     }
     installed.cluster.kubectl("delete", "pods", "-n", TEAM, *names, "--force")
 

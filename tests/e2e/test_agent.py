@@ -133,7 +133,9 @@ def test_the_command_sets_all_labels_of_its_node(installed: ControlPlane, node: 
     assert (0, "") == (check.exit_code, check.stderr)
     assert recorded("a100-mig")["labels"] == labels_of(installed, node)
     assert version["resourceVersion"] == written["resourceVersion"]
-    assert [MANAGER] == [each["manager"] for each in written["managedFields"] if each["operation"] == "Apply"]
+    assert [MANAGER] == [
+        entry["manager"] for entry in written["managedFields"] if entry["operation"] == "Apply"
+    ]
     assert 7 == json.loads(written["annotations"][GPUS_ANNOTATION])[0]["mig"].count("1g.5gb")
 
 
@@ -318,8 +320,8 @@ def sample(port: str, name: str, labels: dict[str, str]) -> float | None:
     """Return a value of an agent's metrics, or None."""
     with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
         families = list(text_string_to_metric_families(answer.read().decode()))
-    of_family = [each for family in families for each in family.samples if each.name == name]
-    return next((each.value for each in of_family if each.labels == labels), None)
+    of_family = [of_name for family in families for of_name in family.samples if of_name.name == name]
+    return next((of_name.value for of_name in of_family if of_name.labels == labels), None)
 
 
 def test_a_node_that_changed_meanwhile_is_a_conflict(

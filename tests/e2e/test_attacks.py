@@ -218,13 +218,13 @@ def test_reviews_that_take_the_longest_do_not_delay_other_users(tmp_path: Path, 
             kept = api_server.ask()
         names = ("20 KB", "rule", "quick")
         tell(
-            "; ".join(f"{name}: {each}" for name, each in zip(names, answers, strict=True))
+            "; ".join(f"{name}: {latency}" for name, latency in zip(names, answers, strict=True))
             + f"; kept: {kept}"
         )
 
-        assert [0, 0, 0, 0] == [each.failed for each in (*answers, kept)]
+        assert [0, 0, 0, 0] == [latency.failed for latency in (*answers, kept)]
         # The worst objects of four clients may be decided before it, each in a quarter of a second.
-        assert max(each.longest for each in (*answers, kept)) < 2 * LONGEST_S
+        assert max(latency.longest for latency in (*answers, kept)) < 2 * LONGEST_S
 
 
 def test_pods_of_many_containers_do_not_delay_quick_reviews(gate: Attacked) -> None:

@@ -56,12 +56,12 @@ def rotator(control_plane: ControlPlane, namespace: str) -> CertRotator:
 
 def ca_bundles(control_plane: ControlPlane) -> set[tuple[bytes, ...]]:
     """Return the CA bundles of both configurations: one element if they are equal."""
-    found = set()
+    bundles = set()
     for kind in KINDS:
         document = json.loads(control_plane.kubectl("get", kind, "gpugate", "-o", "json").stdout)
         for webhook in document["webhooks"]:
-            found.add(certificates_in(b64decode(webhook["clientConfig"].get("caBundle", ""))))
-    return found
+            bundles.add(certificates_in(b64decode(webhook["clientConfig"].get("caBundle", ""))))
+    return bundles
 
 
 def test_of_concurrent_rotators_one_creates_the_secret_and_both_configurations_trust_it(

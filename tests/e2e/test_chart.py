@@ -81,8 +81,8 @@ class Release:
 def port() -> Iterator[int]:
     """Yield the port of gpugate."""
     with reserve_port() as held:
-        found: int = held.getsockname()[1]
-        yield found
+        free: int = held.getsockname()[1]
+        yield free
 
 
 @pytest.fixture(scope="module")
@@ -219,8 +219,8 @@ def test_rbac_refuses_gpugate_nothing(installed: Installed) -> None:
     lines = [json.loads(line) for line in installed.cluster.audit.read_text("utf-8").splitlines()]
     own = [line for line in lines if line["user"]["username"] == "system:serviceaccount:gpugate:gpugate"]
 
-    assert [] == [each for each in own if each["annotations"]["authorization.k8s.io/decision"] != "allow"]
-    objects = [(each["verb"], each["objectRef"]["resource"]) for each in own if "objectRef" in each]
+    assert [] == [event for event in own if event["annotations"]["authorization.k8s.io/decision"] != "allow"]
+    objects = [(event["verb"], event["objectRef"]["resource"]) for event in own if "objectRef" in event]
     assert ("create", "secrets") in objects
 
 
@@ -236,7 +236,7 @@ def test_an_upgrade_changes_replicas_and_nothing_that_gpugate_sets(
     assert _PATCHED == limits
     assert before == (_get(cluster, "secret", "gpugate-certs"), installed.webhooks())
     assert installed.trusted()
-    assert [True, False, True, False] == [f'"{CONDITION}"' in json.dumps(each) for each in before[1]]
+    assert [True, False, True, False] == [f'"{CONDITION}"' in json.dumps(webhook) for webhook in before[1]]
     assert 3 == _get(cluster, "deployment", "gpugate")["spec"]["replicas"]
 
 
@@ -279,7 +279,7 @@ def test_a_release_takes_less_than_a_fifth_of_its_limit(installed: Installed) ->
     """Helm stores chart and objects of each release in a Secret of at most 1 MiB."""
     items = _get(installed.cluster, "secrets", "-l", "owner=helm,name=gpugate")["items"]
     stored = [base64.b64decode(item["data"]["release"]) for item in items]
-    contents = [json.loads(gzip.decompress(base64.b64decode(each))) for each in stored]
+    contents = [json.loads(gzip.decompress(base64.b64decode(compressed))) for compressed in stored]
 
     assert "gpugate" == contents[0]["name"]
     assert max(map(len, stored)) < _LIMIT_BYTES / 5
@@ -327,7 +327,7 @@ def test_helm_takes_over_what_kustomize_installed(installed: Installed, release:
 def _names(cluster: ControlPlane) -> list[tuple[str, str]]:
     """Return what has the name or a label of gpugate, of all kinds, except events, in all namespaces."""
     shown = cluster.kubectl("api-resources", "--verbs=list", "-o", "name").stdout.split()
-    kinds = [each for each in shown if not each.startswith(("events", "componentstatuses"))]
+    kinds = [kind for kind in shown if not kind.startswith(("events", "componentstatuses"))]
     items: list[Object] = _get(cluster, ",".join(kinds), "-A")["items"]
     return sorted(
         {

@@ -42,17 +42,17 @@ EVERYTHING = {
 DIGEST = f"sha256:{'0' * 64}"
 
 
-def _key(found: Object) -> Key:
-    metadata = found["metadata"]
-    return found["kind"], metadata.get("namespace", ""), metadata["name"]
+def _key(document: Object) -> Key:
+    metadata = document["metadata"]
+    return document["kind"], metadata.get("namespace", ""), metadata["name"]
 
 
-def _compared(found: Object) -> Object:
+def _compared(document: Object) -> Object:
     """Return an object without the labels that differ; kustomize adds empty lines to folded expressions."""
-    labels = found["metadata"].get("labels", {})
+    labels = document["metadata"].get("labels", {})
     rest = {key: value for key, value in labels.items() if key not in (*HELMS_LABELS, NAME_LABEL)}
-    compared = found | {"metadata": found["metadata"] | {"labels": rest}}
-    if found["kind"] == "ValidatingAdmissionPolicy":
+    compared = document | {"metadata": document["metadata"] | {"labels": rest}}
+    if document["kind"] == "ValidatingAdmissionPolicy":
         compared = json.loads(json.dumps(compared).replace(r"\n\n", r"\n"))
     return compared
 
@@ -80,8 +80,8 @@ def _assert_equal(expected: Sequence[Object], values: dict[str, Any]) -> None:
     if role in manifests:
         manifests[role]["rules"].append(CREATE_SECRETS)
     assert manifests.keys() - NOT_IN_THE_CHART == chart.keys()
-    for key, found in chart.items():
-        assert manifests[key] == found
+    for key, document in chart.items():
+        assert manifests[key] == document
 
 
 @pytest.mark.parametrize(
@@ -201,8 +201,8 @@ def test_the_policy_of_webhooks_for_pods_can_be_ignore() -> None:
     )
     expression, label = changed["mutate.gpugate.dev"]["namespaceSelector"]["matchExpressions"]
 
-    assert {"Ignore"} == {each["failurePolicy"] for each in changed.values()}
-    assert {2} == {each["timeoutSeconds"] for each in changed.values()}
+    assert {"Ignore"} == {webhook["failurePolicy"] for webhook in changed.values()}
+    assert {2} == {webhook["timeoutSeconds"] for webhook in changed.values()}
     assert ["kube-system", "istio-system", "gpugate"] == expression["values"]
     assert ["true"] == label["values"]
 
@@ -313,7 +313,9 @@ def test_the_example_of_the_page_renders_rules_without_errors() -> None:
         if document["metadata"]["namespace"] == "kube-public"
     ]
     loaded = load_rules([("chart", yaml.safe_dump_all(rules))])
-    changed, plain = ({_key(each): each for each in found} for found in (objects, helm.rendered()))
+    changed, plain = (
+        {_key(document): document for document in documents} for documents in (objects, helm.rendered())
+    )
 
     assert () == loaded.errors
     assert {
@@ -330,9 +332,9 @@ def test_a_built_in_kind_with_a_path_of_its_own_is_always_selected_by_the_static
     objects = helm.rendered({"workloads.kinds": {group: {kind: ["spec.pod"]}}})
     (configuration,) = of_kind(objects, "ValidatingWebhookConfiguration")
     (text,) = (
-        each["expression"]
-        for each in configuration["webhooks"][0]["matchConditions"]
-        if each["name"] == STATIC_CONDITION
+        condition["expression"]
+        for condition in configuration["webhooks"][0]["matchConditions"]
+        if condition["name"] == STATIC_CONDITION
     )
     unchanged = static_expression(built_in_workloads())
     container = {"resources": {"limits": {"nvidia.com/gpu": "1"}}}

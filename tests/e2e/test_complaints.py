@@ -55,11 +55,11 @@ def test_kubectl_prints_what_preview_says_and_accepts_the_fixed_pod(
     cluster: Installed, complaint: str
 ) -> None:
     """The fixed pod without a warning."""
-    folder, (_, found) = FOLDER / complaint, previewed(complaint, "pod.yaml")
-    denials = [violation["message"] for violation in found["violations"] if violation["action"] == "deny"]
-    messages = [text.partition("\n")[0] for text in (*denials, *found["warnings"])]
+    folder, (_, preview) = FOLDER / complaint, previewed(complaint, "pod.yaml")
+    denials = [violation["message"] for violation in preview["violations"] if violation["action"] == "deny"]
+    messages = [text.partition("\n")[0] for text in (*denials, *preview["warnings"])]
 
-    eventually(lambda: said(cluster, folder / "pod.yaml")[0] is found["allowed"])
+    eventually(lambda: said(cluster, folder / "pod.yaml")[0] is preview["allowed"])
     _, printed = said(cluster, folder / "pod.yaml")
 
     assert messages

@@ -80,8 +80,8 @@ def away(applied: Callable[[str], None], control_plane: ControlPlane) -> Callabl
 
 def create(control_plane: ControlPlane, document: str, namespace: str = TEAM) -> str:
     """Return the error of the API server for an object, which is not stored."""
-    asked = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
-    return control_plane.kubectl(*asked, input=document, check=False).stderr
+    arguments = ("create", "-n", namespace, "--dry-run=server", "-f", "-")
+    return control_plane.kubectl(*arguments, input=document, check=False).stderr
 
 
 def of_containers(count: int, resources: dict[str, str]) -> str:
@@ -178,8 +178,8 @@ def test_running_workloads_are_scaled_finished_and_deleted_with_the_webhook_unav
         "spec": {"selector": {"matchLabels": {"a": "b"}}, "template": template},
     }
     eventually(lambda: not create(control_plane, json.dumps(deployment)))
-    for each in (document, deployment):
-        control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(each))
+    for workload in (document, deployment):
+        control_plane.kubectl("create", "-n", TEAM, "-f", "-", input=json.dumps(workload))
     away(expression([GPU], built_in_workloads()))
     eventually(lambda: "failed calling webhook" in create(control_plane, pod("gpu", {GPU: "1"})))
 
@@ -295,7 +295,10 @@ def conditions_of(control_plane: ControlPlane) -> list[list[str]]:
 def expressions_of(control_plane: ControlPlane) -> list[str]:
     """Return the expression of gpugate of each webhook."""
     conditions = _conditions(control_plane)
-    return ["".join(each["expression"] for each in one if each["name"] == CONDITION) for one in conditions]
+    return [
+        "".join(condition["expression"] for condition in one if condition["name"] == CONDITION)
+        for one in conditions
+    ]
 
 
 @pytest.fixture

@@ -75,10 +75,10 @@ def test_a_client_that_does_not_trust_the_ca_gets_no_connection(control_plane: C
 
 def test_a_user_without_a_role_may_not_create_pods(control_plane: ControlPlane) -> None:
     """Only kubernetes-admin may do everything."""
-    asked = ("auth", "can-i", "create", "pods")
+    question = ("auth", "can-i", "create", "pods")
 
-    assert control_plane.kubectl(*asked).stdout == "yes\n"
-    assert control_plane.kubectl(*asked, "--as=somebody", check=False).stdout == "no\n"
+    assert control_plane.kubectl(*question).stdout == "yes\n"
+    assert control_plane.kubectl(*question, "--as=somebody", check=False).stdout == "no\n"
 
 
 def test_limits_are_copied_into_absent_requests(control_plane: ControlPlane, namespace: str) -> None:

@@ -379,14 +379,14 @@ def test_capacity_is_allocated_to_the_claims_that_gpugate_expects_it_for(cluster
         cluster.add_node(name)
         cluster.add(resource_slice(name, device), wanted)
     placed = [claiming(name, name) for name in REQUESTS]
-    for each in placed:
-        each["spec"]["nodeSelector"] = {"pool": each["metadata"]["name"]}
+    for placed_pod in placed:
+        placed_pod["spec"]["nodeSelector"] = {"pool": placed_pod["metadata"]["name"]}
     cluster.says(placed[-1], "the claim requests 81Gi of the capacity memory", "gives 80Gi")  # all are known
-    for each in placed:
-        answer = cluster.said(each)
-        assert REQUESTS[each["metadata"]["name"]][2] == (answer == ""), answer
+    for placed_pod in placed:
+        answer = cluster.said(placed_pod)
+        assert REQUESTS[placed_pod["metadata"]["name"]][2] == (answer == ""), answer
         assert answer == "" or "not checked: the claim requests" in answer
-        assert not isinstance(cluster.installed.create(json.dumps(each)), str)
+        assert not isinstance(cluster.installed.create(json.dumps(placed_pod)), str)
     allocated = {name: cluster.consumed(name) for name in REQUESTS}
 
     assert {name: expected for name, (*_, expected) in REQUESTS.items()} == {
@@ -486,14 +486,14 @@ def test_thousands_of_slices_at_once_leave_reviews_fast_and_memory_small(cluster
     api = ClusterApi.of_kubeconfig(str(cluster.installed.cluster.kubeconfig))
     with ThreadPoolExecutor(4) as threads:
         working = [threads.submit(create, api) for _ in range(4)]
-        while not all(each.done() for each in working):
+        while not all(creation.done() for creation in working):
             start = time.monotonic()
             status, _ = ask(server.port, "/mutate", review)
             longest = max(longest, time.monotonic() - start)
             assert 200 == status
             time.sleep(0.05)
-    for each in working:
-        each.result()
+    for future in working:
+        future.result()
     api.create(SLICES, _slice("h100", H100_NAME, "13.0"))
     api.close()
     eventually(lambda: '"values": ["h100"]' in cluster.affinity(gpu_pod("asks")))
@@ -506,9 +506,9 @@ def test_thousands_of_slices_at_once_leave_reviews_fast_and_memory_small(cluster
 
 
 def _slice(name: str, product: str, cuda: str) -> Object:
-    found = gpus_of(name, product, cuda, number=OF_EACH)
-    del found["metadata"]["resourceVersion"]
-    return found
+    document = gpus_of(name, product, cuda, number=OF_EACH)
+    del document["metadata"]["resourceVersion"]
+    return document
 
 
 def _resident(process: int) -> int:

@@ -116,11 +116,11 @@ PODS: dict[str, list[dict[str, str]]] = {
 }
 
 
-def _pod(asked: list[dict[str, str]], *, init: bool = False) -> dict[str, Any]:
+def _pod(limits_of_containers: list[dict[str, str]], *, init: bool = False) -> dict[str, Any]:
     """Return a pod whose containers have these limits; init: the last one is an init container."""
     containers = [
         {"name": f"c{number}", "image": "busybox", "resources": {"limits": limits}}
-        for number, limits in enumerate(asked)
+        for number, limits in enumerate(limits_of_containers)
     ]
     spec: dict[str, Any] = {"containers": containers}
     if init:
@@ -192,5 +192,11 @@ def test_policies_have_the_same_decisions_and_defaults_as_the_rules(
         expected = patched(pod, decision)
         for kind in ("containers", "initContainers"):
             assert [
-                each["resources"]["limits"] for each in expected["spec"].get(kind, []) if "resources" in each
-            ] == [each["resources"]["limits"] for each in stored["spec"].get(kind, []) if each["resources"]]
+                container["resources"]["limits"]
+                for container in expected["spec"].get(kind, [])
+                if "resources" in container
+            ] == [
+                container["resources"]["limits"]
+                for container in stored["spec"].get(kind, [])
+                if container["resources"]
+            ]

@@ -103,8 +103,8 @@ def sees(installed: Installed) -> bool:
 
 def conditions(api: ClusterApi) -> list[dict[str, str]]:
     """Return the conditions of both webhooks, by name."""
-    found = [api.get(path)["webhooks"][0]["matchConditions"] for path in CONFIGURATIONS]
-    return [{each["name"]: each["expression"] for each in one} for one in found]
+    of_webhooks = [api.get(path)["webhooks"][0]["matchConditions"] for path in CONFIGURATIONS]
+    return [{condition["name"]: condition["expression"] for condition in one} for one in of_webhooks]
 
 
 def named(api: ClusterApi) -> list[frozenset[str]]:
@@ -114,7 +114,9 @@ def named(api: ClusterApi) -> list[frozenset[str]]:
 
 def manifests(installed: Installed) -> list[Object]:
     """Return the objects of the overlay, except its many rules."""
-    return [each for each in installed.objects if each["metadata"].get("namespace") != "kube-public"]
+    return [
+        document for document in installed.objects if document["metadata"].get("namespace") != "kube-public"
+    ]
 
 
 def webhooks_in(objects: list[Object]) -> list[Any]:
@@ -129,10 +131,10 @@ def apply(installed: Installed, objects: list[Object], *options: str) -> None:
 
 def written(api: ClusterApi) -> list[Any]:
     """Return what gpugate writes, with the number of changes of the webhooks."""
-    found = [api.get(path) for path in CONFIGURATIONS]
+    configurations = [api.get(path) for path in CONFIGURATIONS]
     secret = api.get("/api/v1/namespaces/gpugate/secrets/gpugate-certs")
     snapshot = api.get("/api/v1/namespaces/gpugate/configmaps/gpugate-last-good")
-    webhooks = [(each["metadata"]["generation"], each["webhooks"]) for each in found]
+    webhooks = [(webhook["metadata"]["generation"], webhook["webhooks"]) for webhook in configurations]
     return [*webhooks, secret["data"], snapshot["binaryData"]]
 
 
@@ -159,7 +161,7 @@ def test_applying_the_manifests_each_second_takes_nothing_back(
 def former(objects: list[Object]) -> list[Object]:
     """Return the manifests as they were while they contained the condition of gpugate."""
     changed = copy.deepcopy(objects)
-    for condition in (one for each in webhooks_in(changed) for one in each.get("matchConditions", ())):
+    for condition in (one for webhook in webhooks_in(changed) for one in webhook.get("matchConditions", ())):
         if condition["name"] == STATIC_CONDITION:
             condition |= {"name": CONDITION, "expression": expression([GPU], built_in_workloads())}
     return changed
@@ -193,7 +195,7 @@ def test_a_deleted_condition_loses_no_pod_and_is_restored(seen: Installed, api: 
         creations.go_on()
         for path in CONFIGURATIONS:
             present = api.get(path)["webhooks"][0]["matchConditions"]
-            kept = [each for each in present if each["name"] != CONDITION]
+            kept = [condition for condition in present if condition["name"] != CONDITION]
             api.patch(path, [{"op": "replace", "path": "/webhooks/0/matchConditions", "value": kept}])
         creations.go_on()
         eventually(

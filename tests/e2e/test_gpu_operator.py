@@ -101,10 +101,10 @@ def listed(cluster: ControlPlane) -> Any:
     """Return the container runtime of the node, as `gpugate nodes` prints it."""
     command = [sys.executable, "-m", "webhook", "nodes", "--kubeconfig", str(cluster.kubeconfig)]
     done = subprocess.run([*command, "-o", "json"], capture_output=True, text=True, check=True)
-    (found,) = [
+    (of_node,) = [
         node_class for node_class in json.loads(done.stdout)["classes"] if NAME in node_class["nodes"]
     ]
-    return found["runtime"]
+    return of_node["runtime"]
 
 
 def test_the_mode_of_nodes_follows_the_operators_objects(cluster: ControlPlane, namespace: str) -> None:

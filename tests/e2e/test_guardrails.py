@@ -171,9 +171,11 @@ def test_exported_as_policies_they_deny_the_same_pods(empty_control_plane: Contr
     eventually(lambda: "[cf-crl-guardrail-namespace-label]" in refusal(pod()))
     kubectl("label", "namespace", TEAM, "gpugate.dev/gpus=allowed")
     eventually(lambda: not refusal(pod()))
-    found = {name: f"[{PREFIX}{rule}]" in refusal(lacking) for name, (rule, lacking, _) in GATEKEEPER.items()}
+    denied = {
+        name: f"[{PREFIX}{rule}]" in refusal(lacking) for name, (rule, lacking, _) in GATEKEEPER.items()
+    }
 
-    assert {name: name != "K8sNoUnsupportedGpu" for name in GATEKEEPER} == found
+    assert {name: name != "K8sNoUnsupportedGpu" for name in GATEKEEPER} == denied
 
 
 def test_what_lacks_everything_is_created_as_long_as_all_are_off(guarded: Installed) -> None:
@@ -199,9 +201,11 @@ def test_a_component_switches_a_set_on(tmp_path: Path, name: str) -> None:
         for document in of_kind(render(MANIFESTS / "base"), "ConfigMap")
     }
     after = {document["metadata"]["name"]: document for document in of_kind(render(tmp_path), "ConfigMap")}
-    changed = {key: each["metadata"]["labels"] for key, each in after.items() if each != before[key]}
+    changed = {
+        key: document["metadata"]["labels"] for key, document in after.items() if document != before[key]
+    }
 
     assert {
-        key for key, each in after.items() if each["metadata"]["labels"].get(SET) == name
+        key for key, document in after.items() if document["metadata"]["labels"].get(SET) == name
     } == changed.keys()
     assert {"true"} == {labels[ENABLED] for labels in changed.values()}

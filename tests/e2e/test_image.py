@@ -88,7 +88,7 @@ def confined() -> list[str]:
         f"--user={user['runAsUser']}:{user['runAsGroup']}",
         f"--read-only={str(held['readOnlyRootFilesystem']).lower()}",
         "--read-only-tmpfs=false",
-        *(f"--cap-drop={each}" for each in held["capabilities"]["drop"]),
+        *(f"--cap-drop={capability}" for capability in held["capabilities"]["drop"]),
         *([] if held["allowPrivilegeEscalation"] else ["--security-opt=no-new-privileges"]),
         f"--memory={container['resources']['limits']['memory'].removesuffix('i')}",
     ]
@@ -110,7 +110,7 @@ def test_the_image_starts_gpugate_as_an_unprivileged_user(engine: Engine, image:
     """It keeps the PATH of its base; a label names the base."""
     (load,) = json.loads(engine("image", "inspect", image))
     config = load["Config"]
-    variables = dict(each.split("=", 1) for each in config["Env"])
+    variables = dict(assignment.split("=", 1) for assignment in config["Env"])
 
     assert "65534:65534" == config["User"]
     assert ["gpugate"] == config["Entrypoint"]
@@ -135,7 +135,9 @@ def test_the_image_adds_one_folder_to_its_base(engine: Engine, image: str) -> No
 
     assert len(changed) > 1000
     assert ["/opt"] == outside
-    sizes = [json.loads(engine("image", "inspect", each))[0]["Size"] / 1e6 for each in (image, before)]
+    sizes = [
+        json.loads(engine("image", "inspect", reference))[0]["Size"] / 1e6 for reference in (image, before)
+    ]
     match = re.search(r"It adds (\d+) MB", text_of("docs/install.md"))
     assert match
     assert sizes[0] - sizes[1] == pytest.approx(float(match[1]), rel=0.1)
@@ -150,9 +152,9 @@ def test_the_image_holds_the_locked_packages_in_their_versions_and_no_other(pyth
         for pin in pins
         if pin.marker is None or pin.marker.evaluate(python["markers"])
     }
-    found = {canonicalize_name(name): version for name, version in python["found"].items()}
+    installed = {canonicalize_name(name): version for name, version in python["found"].items()}
 
-    assert locked | {"gpugate": RELEASE} == found
+    assert locked | {"gpugate": RELEASE} == installed
 
 
 def test_only_root_may_change_files_of_the_image(root: Path) -> None:

@@ -44,8 +44,8 @@ def registry(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Registry]:
     """Yield a registry with a password."""
     if registries.missing():
         pytest.skip("no docker-registry")
-    with Registry(tmp_path_factory.mktemp("registry")) as found:
-        yield found
+    with Registry(tmp_path_factory.mktemp("registry")) as registry_with_password:
+        yield registry_with_password
 
 
 def pod(image: str, kind: str = "Pod") -> str:
@@ -71,17 +71,17 @@ KINDS = ("StatefulSet", "DaemonSet", "Job", "CronJob")
 
 def workload(kind: str, image: str) -> str:
     """Return a workload of a kind with a GPU."""
-    found = yaml.safe_load(pod(image, "Deployment"))
-    found["kind"] = kind
-    template = found["spec"]["template"]
+    document = yaml.safe_load(pod(image, "Deployment"))
+    document["kind"] = kind
+    template = document["spec"]["template"]
     if kind == "StatefulSet":
-        found["spec"]["serviceName"] = "x"
+        document["spec"]["serviceName"] = "x"
     if kind in {"Job", "CronJob"}:
         template["spec"]["restartPolicy"] = "Never"
-        found["apiVersion"], found["spec"] = "batch/v1", {"template": template}
+        document["apiVersion"], document["spec"] = "batch/v1", {"template": template}
     if kind == "CronJob":
-        found["spec"] = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": found["spec"]}}
-    return yaml.safe_dump(found)
+        document["spec"] = {"schedule": "0 0 1 1 *", "jobTemplate": {"spec": document["spec"]}}
+    return yaml.safe_dump(document)
 
 
 @contextmanager
@@ -93,9 +93,9 @@ def resolver(kubeconfig: Path, log: Path, *options: str) -> Iterator[Resolver]:
         argv = [sys.executable, "-P", "-m", "webhook", "images", *given]
         with log.open("ab") as out, subprocess.Popen(argv, cwd=ROOT, stderr=out) as process:
             try:
-                found = Resolver(port, log)
-                eventually(lambda: found.page("/readyz") == "ok\n")
-                yield found
+                running = Resolver(port, log)
+                eventually(lambda: running.page("/readyz") == "ok\n")
+                yield running
             finally:
                 process.terminate()
     assert 0 == process.returncode, log.read_text("utf-8")
@@ -133,14 +133,14 @@ def test_a_deployment_makes_its_image_known_and_the_pod_that_follows_is_judged_b
     top = index({"linux/amd64": manifest(of), "linux/arm64": manifest(arm)})
     new = registry.push("team/new:1", top, of, arm, manifest(of), manifest(arm))
     old = registry.push("team/old:1", manifest(config(FITS)), config(FITS))
-    before = [installed.refusal(pod(each)) for each in (new, old)]
+    before = [installed.refusal(pod(pushed)) for pushed in (new, old)]
     log = tmp_path / "log"
     with resolver(account, log, *options(registry)) as running:
         for image in (new, old):
             installed.create(pod(image, "Deployment"))
         eventually(lambda: {new, old} <= rows(installed.cluster).keys(), within_s=SOON_S)
         eventually(lambda: installed.refusal(pod(new)) != "", within_s=SOON_S)
-        after = [installed.refusal(pod(each)) for each in (new, old)]
+        after = [installed.refusal(pod(pushed)) for pushed in (new, old)]
         written = rows(installed.cluster)
         read = running.sample('gpugate_images{state="read"}')
     apply = ("apply", "--validate=strict", "-f", "-")  # an upgrade keeps the facts
@@ -204,8 +204,8 @@ def test_images_of_every_kind_of_workload_are_read_and_an_outage_of_the_api_serv
 @pytest.fixture
 def failing(tmp_path: Path) -> Iterator[FakeRegistry]:
     """Yield a registry that answers as a test says."""
-    with fake_registry(tmp_path) as found:
-        yield found
+    with fake_registry(tmp_path) as server:
+        yield server
 
 
 @dataclass(frozen=True)
@@ -281,7 +281,7 @@ def granted(objects: list[Object]) -> set[Right]:
 
 def requests(cluster: ControlPlane, decision: str) -> set[Right]:
     """Return the same of the allowed, or the forbidden, requests of the resolver."""
-    found = set()
+    rights = set()
     for line in cluster.audit.read_text("utf-8").splitlines():
         event = json.loads(line)
         if (
@@ -290,8 +290,8 @@ def requests(cluster: ControlPlane, decision: str) -> set[Right]:
         ):
             of = event.get("objectRef", {})
             resource = f"{of.get('apiGroup', '')}/{of.get('resource', '')}"
-            found.add((event["verb"], resource, of.get("namespace", "")))
-    return found
+            rights.add((event["verb"], resource, of.get("namespace", "")))
+    return rights
 
 
 def test_the_resolver_uses_every_right_that_it_has_and_asks_for_no_other(
@@ -344,7 +344,7 @@ def test_the_resolver_may_write_only_image_catalogues_in_its_config_maps(
 
     assert [False, False] == written
     assert {"the image resolver may write only image catalogues"} == {
-        each.rpartition("denied request: ")[2] for each in refused
+        refusal.rpartition("denied request: ")[2] for refusal in refused
     }
     assert ["no"] * len(rights) == [
         installed.cluster.kubectl(

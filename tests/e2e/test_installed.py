@@ -129,7 +129,7 @@ def test_irrelevant_objects_never_reach_gpugate(installed: Installed) -> None:
 
     start = installed.server.reviews()
     installed.create(json.dumps(held))
-    asked = installed.server.reviews()
+    reviews = installed.server.reviews()
     refusals = [
         installed.refusal(gpu, namespace="kube-system"),
         installed.refusal(_restricted(gpu), namespace="gpugate"),
@@ -143,7 +143,7 @@ def test_irrelevant_objects_never_reach_gpugate(installed: Installed) -> None:
     patch({"metadata": {"finalizers": None}})
 
     assert [""] * 4 == refusals
-    assert (2, 0) == (asked - start, installed.server.reviews() - asked)
+    assert (2, 0) == (reviews - start, installed.server.reviews() - reviews)
 
 
 def test_the_emergency_page_admits_gpu_pods_unchanged(installed: Installed) -> None:
@@ -158,7 +158,7 @@ def test_the_emergency_page_admits_gpu_pods_unchanged(installed: Installed) -> N
             eventually(lambda: AWAY in installed.refusal(asking))
 
             assert AWAY in before
-            assert [0] * len(done) == [each.returncode for each in done], done
+            assert [0] * len(done) == [completed.returncode for completed in done], done
 
 
 def test_one_command_switches_one_rule_off(installed: Installed) -> None:

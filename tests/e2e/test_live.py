@@ -236,16 +236,16 @@ def test_a_profile_that_a_node_contradicts_gets_an_event(
     background = list(
         _background(api, WatchedObjects(api, []), handler, DEFAULT_NAMESPACE, ["rules", "nodes"], "gpugate")
     )
-    for each in background:
-        each.start()
+    for task in background:
+        task.start()
     try:
         served.apply(node_profile(name="live-profile", cuda="13.0"))
         kubectl("create", "-f", "-", input=node("live-old", gfd("12.2", pool="a"), {"cpu": "1"}))
         shown = ("events", "-n", DEFAULT_NAMESPACE, "--for", "configmap/live-profile", "--types=Warning")
         eventually(lambda: "cuda is 13.0 in the profile, but 12.2 on present nodes" in kubectl(*shown).stdout)
     finally:
-        for each in background:
-            each.stop()
+        for task in background:
+            task.stop()
         kubectl("delete", "node", "live-old")
         kubectl("delete", "configmap", "-n", DEFAULT_NAMESPACE, "live-profile")
     api.close()
@@ -258,18 +258,18 @@ def test_gpugate_survives_an_outage_of_the_api_server(served: Cluster) -> None:
     eventually(lambda: served.limits(DEVICE, OTHER) == "10")
     served.control_plane.kill_apiserver()
     back = time.monotonic() + AWAY_S
-    found = set()
+    seen = set()
     while time.monotonic() < back:
         status, answer = ask(served.installed.port, "/mutate", body(reviewed({OTHER: "1"})))
         patch = json.loads(b64decode(json.loads(answer)["response"]["patch"]))
-        found.add((served.server.ready(), status, *(edit["value"] for edit in patch)))
+        seen.add((served.server.ready(), status, *(edit["value"] for edit in patch)))
         time.sleep(0.2)
     restarts = served.server.sample('gpugate_watch_restarts_total{reason="away",resource="nodes"}')
     served.control_plane.restart_apiserver()
     served.apply(rule("11"))
     eventually(lambda: served.limits(DEVICE, OTHER) == "11")
 
-    assert {(True, 200, "10")} == found
+    assert {(True, 200, "10")} == seen
     assert restarts > 0
     assert served.server.ready()
 
@@ -319,7 +319,7 @@ def test_a_watch_over_tls_stops_immediately(control_plane: ControlPlane) -> None
     watch = Reflector(api, Resource("stopped", NODES))
     watch.start(heard.append)
     eventually(lambda: bool(heard) and watch._stream is not None)
-    (thread,) = [each for each in threading.enumerate() if each.name == "watch stopped"]
+    (thread,) = [running for running in threading.enumerate() if running.name == "watch stopped"]
     watch.stop()
     thread.join(1)
     api.close()

@@ -109,7 +109,10 @@ def test_every_selector_selects_the_pods(way: str) -> None:
         service["spec"]["selector"],
         budget["spec"]["selector"]["matchLabels"],
         policy["spec"]["podSelector"]["matchLabels"],
-        *(each["labelSelector"]["matchLabels"] for each in template["spec"]["topologySpreadConstraints"]),
+        *(
+            constraint["labelSelector"]["matchLabels"]
+            for constraint in template["spec"]["topologySpreadConstraints"]
+        ),
     ]
 
     assert [True] * len(selectors) == [
@@ -139,15 +142,15 @@ def test_webhooks_call_the_service_except_for_its_own_namespace(way: str) -> Non
     }
     required = "Ignore" if way == "overlays/observe" else "Fail"
 
-    assert {(each["namespace"], each["name"]) for each in called} == named(objects, "Service")
-    assert {"/mutate", "/validate"} == {each["path"] for each in called}
+    assert {(service["namespace"], service["name"]) for service in called} == named(objects, "Service")
+    assert {"/mutate", "/validate"} == {service["path"] for service in called}
     assert {
         "mutate.gpugate.dev": required,
         "mutate.ephemeralcontainers.gpugate.dev": "Ignore",
         "validate.gpugate.dev": required,
     } == {webhook["name"]: webhook["failurePolicy"] for webhook in webhooks if webhook["name"] in excluded}
-    for each in excluded.values():
-        assert ("NotIn", {"kube-system", "gpugate"}) == (each["operator"], set(each["values"]))
+    for expression in excluded.values():
+        assert ("NotIn", {"kube-system", "gpugate"}) == (expression["operator"], set(expression["values"]))
 
 
 def test_the_overlay_observe_is_the_base_with_a_cap_on_all_rules() -> None:
@@ -155,7 +158,9 @@ def test_the_overlay_observe_is_the_base_with_a_cap_on_all_rules() -> None:
     (base,), (observing,) = (
         of_kind(render(MANIFESTS / way), "Deployment") for way in ("base", "overlays/observe")
     )
-    ((before,), (after,)) = (each["spec"]["template"]["spec"].pop("containers") for each in (base, observing))
+    ((before,), (after,)) = (
+        deployment["spec"]["template"]["spec"].pop("containers") for deployment in (base, observing)
+    )
     options = command.make_context("serve", after["args"][1:]).params
 
     assert base == observing
@@ -230,13 +235,13 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     (container,) = pod_spec["containers"]
     (volume,) = pod_spec["volumes"]
     options = command.make_context("serve", container["args"][1:]).params
-    asked = {resource for rule in configuration["webhooks"][0]["rules"] for resource in rule["resources"]}
+    resources = {resource for rule in configuration["webhooks"][0]["rules"] for resource in rule["resources"]}
 
     assert container["image"].startswith("registry.example.com/")
     assert "warn" == options["enforcement_action"]
     assert (f"{container['volumeMounts'][0]['mountPath']}/workloads.yaml",) == options["workload_paths"]
     assert ("gpugate", volume["configMap"]["name"]) in named(objects, "ConfigMap")
-    assert {"deployments", "trains"} <= asked
+    assert {"deployments", "trains"} <= resources
 
 
 def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(

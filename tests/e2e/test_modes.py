@@ -118,12 +118,12 @@ def modes(empty_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFa
         _, command = commands("install.md", "On a developer's machine")
         kubeconfig = cluster.service_account("gpugate", "gpugate")
         _, _, *options = shlex.split(command.replace("$KUBECONFIG", str(kubeconfig)))
-        found = Modes(bare, release, Installation(cluster, port, [], options), folder / "serve.log", [])
-        found.change("observe")
+        installed = Modes(bare, release, Installation(cluster, port, [], options), folder / "serve.log", [])
+        installed.change("observe")
         try:
-            yield found
+            yield installed
         finally:
-            found.server.stop()
+            installed.server.stop()
 
 
 def test_audit_finds_bad_pods_before_anything_is_installed(modes: Modes) -> None:
@@ -153,11 +153,11 @@ def test_the_audit_event_of_a_pod_has_what_observe_withholds(modes: Modes) -> No
     cluster.kubectl("create", "--kubeconfig", user, "-n", TEAM, "-f", "-", input=pod("audited", BAD))
     events = [json.loads(line) for line in cluster.audit.read_text("utf-8").splitlines()]
     own = [event for event in events if event["user"]["username"].endswith(f":{TEAM}:audited")]
-    (event,) = [each for each in own if each["verb"] == "create"]
-    found = event["annotations"]
+    (event,) = [own_event for own_event in own if own_event["verb"] == "create"]
+    event_annotations = event["annotations"]
 
-    assert "dryrun, would deny" == found["validate.gpugate.dev/enforcement-action"]
-    assert f"limits[{VCUDA_CORE}]" in found["validate.gpugate.dev/dryrun"]
+    assert "dryrun, would deny" == event_annotations["validate.gpugate.dev/enforcement-action"]
+    assert f"limits[{VCUDA_CORE}]" in event_annotations["validate.gpugate.dev/dryrun"]
 
 
 def test_observe_denies_nothing_while_no_replica_answers(modes: Modes) -> None:
@@ -200,8 +200,8 @@ def test_a_namespace_with_the_label_is_not_reviewed_and_its_tenants_may_not_set_
     try:
         eventually(lambda: modes.create("ignored", BAD) == (BAD, ""))
         assert ["yes\n", "no\n"] == [
-            cluster.kubectl(*may, *asked, check=False).stdout
-            for asked in (("create", "pods"), ("patch", f"namespaces/{TEAM}"))
+            cluster.kubectl(*may, *action, check=False).stdout
+            for action in (("create", "pods"), ("patch", f"namespaces/{TEAM}"))
         ]
     finally:
         cluster.kubectl("label", "namespace", TEAM, "gpugate.dev/ignore-")

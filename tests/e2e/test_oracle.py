@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 EXAMPLES: Final = 500
 _digits = st.text("0123456789", max_size=22)
-_suffixes = st.sampled_from(["", *"numkMGTPE", *(f"{each}i" for each in "kKMGTPE"), "K", "B", " "])
+_suffixes = st.sampled_from(["", *"numkMGTPE", *(f"{prefix}i" for prefix in "kKMGTPE"), "K", "B", " "])
 _exponents = st.builds(
     "{}{}{}".format, st.sampled_from("eE"), st.sampled_from(["", "+", "-"]), st.integers(0, 99)
 )
@@ -86,11 +86,11 @@ _atoms = st.sampled_from(
 )
 _selectors = st.recursive(
     _atoms,
-    lambda each: st.one_of(
-        st.builds("!({})".format, each),
-        st.builds("({} && {})".format, each, each),
-        st.builds("({} || {})".format, each, each),
-        st.builds("({} ? {} : {})".format, each, each, each),
+    lambda selectors: st.one_of(
+        st.builds("!({})".format, selectors),
+        st.builds("({} && {})".format, selectors, selectors),
+        st.builds("({} || {})".format, selectors, selectors),
+        st.builds("({} ? {} : {})".format, selectors, selectors, selectors),
     ),
     max_leaves=6,
 )
@@ -189,7 +189,9 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied(
 ) -> None:
     """And nothing else: its rules for other resources are left to it."""
     answer = decision(policy(), pod(container(limits, requests)))
-    extended = [{key: each[key] for key in each if "kubernetes.io" not in key} for each in (limits, requests)]
+    extended = [
+        {key: amounts[key] for key in amounts if "kubernetes.io" not in key} for amounts in (limits, requests)
+    ]
     faults = oracle(resources={"limits": extended[0], "requests": extended[1]})
 
     assert bool(faults) == (not answer.allowed)

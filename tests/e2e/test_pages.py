@@ -76,10 +76,13 @@ def _waits_for_a_node(installed: Installed) -> None:
     """Create only the three nodes of the examples, the newest full, and the pod of the page."""
     cluster = installed.cluster
     cluster.kubectl("delete", "node", "--all")
-    for each in yaml.safe_load((ROOT / "docs/compatibility/nodes.yaml").read_text("utf-8"))["items"]:
-        offered = each["status"]["allocatable"] | {"pods": "110"}
+    for document in yaml.safe_load((ROOT / "docs/compatibility/nodes.yaml").read_text("utf-8"))["items"]:
+        offered = document["status"]["allocatable"] | {"pods": "110"}
         cluster.kubectl(
-            "create", "-f", "-", input=node(each["metadata"]["name"], each["metadata"]["labels"], offered)
+            "create",
+            "-f",
+            "-",
+            input=node(document["metadata"]["name"], document["metadata"]["labels"], offered),
         )
     page = "docs/app-developers.md"
     (written,) = [fence.text for fence in fences(text_of(page), page) if fence.file == "my-pod.yaml"]
@@ -92,8 +95,8 @@ def _waits_for_a_node(installed: Installed) -> None:
     # Once gpugate knows the nodes, it injects node affinity.
     dry_run = (*create, "--dry-run=server", "-o", "yaml")
     eventually(lambda: "nodeAffinity" in cluster.kubectl(*dry_run, input=written).stdout)
-    for each in (full, waiting):
-        cluster.kubectl(*create, input=yaml.safe_dump(each))
+    for document in (full, waiting):
+        cluster.kubectl(*create, input=yaml.safe_dump(document))
     events = ("get", "events", "-o", "name", "--field-selector", "reason=FailedScheduling")
     eventually(lambda: cluster.kubectl(*events).stdout != "")
 

@@ -155,16 +155,16 @@ def terms(document: Object) -> list[dict[str, str]]:
     """Return the required terms of a pod: by label, the values of `In`, or the operator with its values."""
     required = "requiredDuringSchedulingIgnoredDuringExecution"
     affinity = document["spec"].get("affinity", {}).get("nodeAffinity", {}).get(required, {})
-    found = []
+    alternatives = []
     for term in affinity.get("nodeSelectorTerms", []):
         written = [
             (expression["key"], expression["operator"], expression.get("values", []))
             for expression in term["matchExpressions"]
         ]
-        found.append(
+        alternatives.append(
             {key: " ".join(values if how == "In" else [how, *values]) for key, how, values in written}
         )
-    return found
+    return alternatives
 
 
 @pytest.fixture(scope="module")
@@ -237,9 +237,9 @@ def test_if_only_a_pool_may_fit_kubectl_prints_a_warning_that_names_it(cluster: 
     """The fourth row: nothing is injected."""
     cluster.have(T4_NODE, H100_BY_TYPE)
     eventually(lambda: "may bring one" in cluster.said(), SOON_S)
-    found, said = cluster.tried(ASKS)
+    injected, said = cluster.tried(ASKS)
 
-    assert [] == found
+    assert [] == injected
     assert "Warning: " in said
     assert "container 'main': no node is compatible; NodePool h100" in said
 
@@ -248,9 +248,9 @@ def test_if_no_node_and_no_pool_fits_the_pod_is_denied_with_a_row_for_each_pool(
     """The fifth row."""
     cluster.have(T4_NODE, T4_POOL)
     eventually(lambda: "NodePool t4" in cluster.said(), SOON_S)
-    found, said = cluster.tried(ASKS)
+    injected, said = cluster.tried(ASKS)
 
-    assert found is None
+    assert injected is None
     assert DENIED in said
     (row,) = [line for line in said.splitlines() if line.startswith("    NodePool t4 (Tesla-T4): ")]
     assert "CUDA 12.2, below 12.8" in row
@@ -281,11 +281,11 @@ def test_a_bf16_pod_is_admitted_as_long_as_a_node_pool_brings_its_gpu(cluster: C
     by_name["spec"]["template"]["spec"]["requirements"] = [requirement]
     cluster.have(T4_NODE, by_name)
     eventually(lambda: "NodePool big (NVIDIA-H100-80GB-HBM3)" in cluster.said(bf16), SOON_S)
-    found = cluster.terms(bf16)
+    injected = cluster.terms(bf16)
     cluster.kubectl("delete", "nodepool", "big")
     eventually(lambda: cluster.terms(bf16) is None, LIVE_S)
 
-    assert [] == found
+    assert [] == injected
     assert "compute capability 7.5" in cluster.said(bf16)
 
 
@@ -363,10 +363,10 @@ def test_what_cannot_be_read_in_a_node_pool_is_unknown(unvalidated: Cluster) -> 
     # The API server uses a changed definition a moment later.
     eventually(lambda: not cluster.installed.cluster.kubectl(*apply, input=documents, check=False).returncode)
     eventually(lambda: "2 more may bring one" in cluster.said(), SOON_S)
-    found = cluster.terms()
+    injected = cluster.terms()
     listed = cluster.shown("gpugate nodes --context e2e")
 
-    assert [] == found
+    assert [] == injected
     assert [f"NodePool broken-{at}: {problem}" for at, problem in enumerate(BROKEN)] == re.findall(
         r"^warning: (NodePool \S+: .*), found .*; ignored$", listed, re.MULTILINE
     )

@@ -167,13 +167,13 @@ def test_preview_says_of_a_pod_what_the_api_server_does(
     probe = pod(container(gpus=99, cpu="1"), **selected)
     eventually(lambda: "quota: team" in rejection(control_plane, namespace, probe, "--dry-run=server"))
 
-    found = previewed(control_plane, namespace, case.pod, tmp_path)
+    exceeded = previewed(control_plane, namespace, case.pod, tmp_path)
     rejected = rejection(control_plane, namespace, case.pod)
     control_plane.kubectl("delete", "namespace", namespace, "--wait=false")
 
     assert case.error in rejected
-    assert [bool(case.error)] * 2 == [bool(rejected), bool(found)]
-    assert all(name in rejected for each in found for name in (each["quota"], *each["resources"]))
+    assert [bool(case.error)] * 2 == [bool(rejected), bool(exceeded)]
+    assert all(name in rejected for quota in exceeded for name in (quota["quota"], *quota["resources"]))
 
 
 def test_a_limit_range_gives_what_a_quota_requires(
@@ -184,10 +184,10 @@ def test_a_limit_range_gives_what_a_quota_requires(
     control_plane.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(DEFAULTS))
     one, two = pod(container()), pod(container(), container("b"))
     eventually(lambda: not rejection(control_plane, namespace, one, "--dry-run=server"))
-    (found,) = previewed(control_plane, namespace, two, tmp_path)
+    (exceeded,) = previewed(control_plane, namespace, two, tmp_path)
 
     assert [] == previewed(control_plane, namespace, one, tmp_path)
-    assert ["limits.cpu"] == found["resources"]
+    assert ["limits.cpu"] == exceeded["resources"]
     assert "exceeded quota: team, requested: limits.cpu=2" in rejection(control_plane, namespace, two)
     assert "" == rejection(control_plane, namespace, one)
 

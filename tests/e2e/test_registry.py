@@ -61,11 +61,11 @@ def inspect(registry: Registry, *arguments: str, private: bool = True) -> tuple[
     return done.returncode, json.loads(done.stdout), done.stderr
 
 
-def facts(found: Any) -> list[tuple[str, str | None, dict[str, str]]]:
+def facts(inspection: Any) -> list[tuple[str, str | None, dict[str, str]]]:
     """Return platform, CUDA version and requirements of each platform of the first image."""
     return [
         (platform["platform"], platform.get("cuda"), platform["require"])
-        for platform in found["images"][0]["platforms"]
+        for platform in inspection["images"][0]["platforms"]
     ]
 
 
@@ -73,13 +73,13 @@ def test_an_image_with_variables_of_nvidia_cuda_is_read(registry: Registry) -> N
     """By tag, and by the digest that is printed."""
     of = config(CUDA_ENV)
     name = registry.push("nvidia/cuda:12.4.1", manifest(of), of)
-    status, found, errors = inspect(registry, name)
-    pinned = f"{registry.host}/nvidia/cuda@{found['images'][0]['digest']}"
+    status, inspection, errors = inspect(registry, name)
+    pinned = f"{registry.host}/nvidia/cuda@{inspection['images'][0]['digest']}"
 
     assert (0, "") == (status, errors)
     expected = [("linux/amd64", "12.4", {"NVIDIA_REQUIRE_CUDA": CUDA_ENV["NVIDIA_REQUIRE_CUDA"]})]
-    assert expected == facts(found) == facts(inspect(registry, pinned)[1])
-    assert manifest(of).digest == found["images"][0]["digest"]
+    assert expected == facts(inspection) == facts(inspect(registry, pinned)[1])
+    assert manifest(of).digest == inspection["images"][0]["digest"]
 
 
 @pytest.mark.parametrize("docker", [False, True])
@@ -87,17 +87,17 @@ def test_a_multi_platform_image_is_read_for_each_platform(registry: Registry, do
     """In the formats of OCI and of Docker."""
     configs = {"linux/amd64": config(CUDA_ENV), "linux/arm64": config(OLD_ENV, "arm64")}
     if docker:
-        configs = {name: Blob(each.body, DOCKER_CONFIG) for name, each in configs.items()}
-        manifests = {name: manifest(each, DOCKER_MANIFEST) for name, each in configs.items()}
+        configs = {name: Blob(image_config.body, DOCKER_CONFIG) for name, image_config in configs.items()}
+        manifests = {name: manifest(image_config, DOCKER_MANIFEST) for name, image_config in configs.items()}
         top = index(manifests, DOCKER_INDEX)
     else:
-        manifests = {name: manifest(each) for name, each in configs.items()}
+        manifests = {name: manifest(image_config) for name, image_config in configs.items()}
         top = index(manifests)
     name = registry.push(f"team/multi:{docker}".lower(), top, *configs.values(), *manifests.values())
-    status, found, errors = inspect(registry, name)
+    status, inspection, errors = inspect(registry, name)
 
     assert (0, "") == (status, errors)
-    assert [("linux/amd64", "12.4"), ("linux/arm64", "12.2")] == [fact[:2] for fact in facts(found)]
+    assert [("linux/amd64", "12.4"), ("linux/arm64", "12.2")] == [fact[:2] for fact in facts(inspection)]
     assert [("linux/arm64", "12.2")] == [
         fact[:2] for fact in facts(inspect(registry, name, "--platform", "linux/arm64")[1])
     ]
@@ -115,12 +115,12 @@ def test_a_private_image_needs_credentials(registry: Registry) -> None:
     """Without and with wrong ones the error says so; an image that does not exist is another error."""
     of = config(CUDA_ENV)
     name = registry.push("team/private:1", manifest(of), of)
-    status, found, errors = inspect(registry, name, private=False)
+    status, inspection, errors = inspect(registry, name, private=False)
 
-    assert (1, ["unauthorized"]) == (status, [error["reason"] for error in found["errors"]])
+    assert (1, ["unauthorized"]) == (status, [error["reason"] for error in inspection["errors"]])
     assert f"error: {name}: 127.0.0.1: credentials are required\n" == errors
-    status, found, _ = inspect(registry, f"{registry.host}/team/none:1")
-    assert (1, ["not-found"]) == (status, [error["reason"] for error in found["errors"]])
+    status, inspection, _ = inspect(registry, f"{registry.host}/team/none:1")
+    assert (1, ["not-found"]) == (status, [error["reason"] for error in inspection["errors"]])
 
 
 def test_all_images_of_manifests_are_read_with_partial_errors(registry: Registry, tmp_path: Path) -> None:
@@ -132,11 +132,11 @@ def test_all_images_of_manifests_are_read_with_partial_errors(registry: Registry
     (tmp_path / "deployment.yaml").write_text(
         json.dumps({"apiVersion": "apps/v1", "kind": "Deployment", "spec": spec}), "utf-8"
     )
-    status, found, _ = inspect(registry, "-f", str(tmp_path / "deployment.yaml"), "--allow-private")
+    status, inspection, _ = inspect(registry, "-f", str(tmp_path / "deployment.yaml"), "--allow-private")
 
     assert 1 == status
-    assert [name] == [image["image"] for image in found["images"]]
-    assert ["not-found"] == [error["reason"] for error in found["errors"]]
+    assert [name] == [image["image"] for image in inspection["images"]]
+    assert ["not-found"] == [error["reason"] for error in inspection["errors"]]
 
 
 def test_an_artifact_that_is_not_an_image_is_invalid(registry: Registry) -> None:
@@ -187,9 +187,9 @@ def test_a_registry_with_tokens_gives_public_images_to_all_and_private_ones_to_u
     with fake_registry(tmp_path) as server:
         tokens = TokenServer(server.url("/token", HOST), AUTHORITY.certificate_pem, AUTHORITY)
 
-        def token(asked: Asked) -> Reply:
-            scope = parse_qs(urlsplit(asked.path).query)["scope"][0]
-            if "private" in scope and asked.authorization != BASIC:
+        def token(request: Asked) -> Reply:
+            scope = parse_qs(urlsplit(request.path).query)["scope"][0]
+            if "private" in scope and request.authorization != BASIC:
                 return Reply(401)
             return Reply(body=json.dumps({"token": tokens.token(scope)}).encode())
 
@@ -209,7 +209,7 @@ def test_a_registry_that_is_down_is_unavailable(tmp_path: Path, registry: Regist
     """In one line, and at once."""
     with Registry(tmp_path) as other:
         other.stop()
-        status, found, errors = inspect(registry, f"{other.host}/team/app:1")
+        status, inspection, errors = inspect(registry, f"{other.host}/team/app:1")
 
-    assert (1, ["unavailable"]) == (status, [error["reason"] for error in found["errors"]])
+    assert (1, ["unavailable"]) == (status, [error["reason"] for error in inspection["errors"]])
     assert 1 == len(errors.splitlines())

@@ -82,7 +82,9 @@ def test_the_account_of_the_cronjob_writes_reports_and_deletes_stale_ones(
     cluster.kubectl("delete", "pod", "-n", "team-a", "too-many", "--grace-period=0", "--force")
     third = _write(account)
 
-    assert [0, 0, 0] == [each.returncode for each in (first, second, third)], first.stderr + third.stderr
+    assert [0, 0, 0] == [completed.returncode for completed in (first, second, third)], (
+        first.stderr + third.stderr
+    )
     assert "Reports: 1 written, 0 deleted\n" == first.stdout
     assert 1 == reports["team-a"]["summary"]["fail"]
     assert "too-many" == reports["team-a"]["results"][0]["resources"][0]["name"]

@@ -168,13 +168,13 @@ def test_webhooks_in_files_call_gpugate_by_its_url(
 ) -> None:
     """While it does not answer, pods that request accelerators are denied, and others are created."""
     export(folder, "value <= 8", *webhook_options(folder, server))
-    asked = {"tencent.com/vcuda-core": "150"}
-    eventually(lambda: "failed calling webhook" in created(cluster, asked)[1])
+    limits = {"tencent.com/vcuda-core": "150"}
+    eventually(lambda: "failed calling webhook" in created(cluster, limits)[1])
     others = created(cluster, {"cpu": "1"})
     with server:
-        denied = created(cluster, asked)[1]
+        denied = created(cluster, limits)[1]
     export(folder, "value <= 8")
-    eventually(lambda: created(cluster, asked)[1] == "")
+    eventually(lambda: created(cluster, limits)[1] == "")
 
     assert ({"cpu": "1"}, "") == others
     assert "mutate.gpugate.dev" in denied

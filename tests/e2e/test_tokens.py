@@ -222,14 +222,14 @@ def test_the_last_keys_stay_in_force_while_the_api_server_is_away(installed: Ins
                 and "cannot verify tokens" in log.read_text()
             )
         )
-        found = status(installed, "/mutate", token)
+        status_code = status(installed, "/mutate", token)
     finally:
         cluster.restart_apiserver()
         eventually(installed.in_force)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     rejected = [line["message"] for line in lines if line["logger"] == "gpugate.authentication"]
 
-    assert http.HTTPStatus.OK == found
+    assert http.HTTPStatus.OK == status_code
     assert rejected[0].startswith("review rejected: a review requires a token of the API server")
     assert not any(part in log.read_text() for part in (token, unknown))
 

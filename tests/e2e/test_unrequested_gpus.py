@@ -58,7 +58,7 @@ def pod(name: str, namespace: str, content: Object, **metadata: Any) -> Object:
 def overlay(folder: Path, *more: Object) -> list[Object]:
     """Return the objects of an overlay with the component, and with the content of other kustomizations."""
     folder.mkdir(exist_ok=True)
-    patches = [patch for each in more for patch in each["patches"]]
+    patches = [patch for source in more for patch in source["patches"]]
     kustomization = {"components": [os.path.relpath(COMPONENT, folder)], "patches": patches}
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(kustomization))
     return render(folder)
@@ -412,26 +412,26 @@ def test_mirrors_of_static_pods_are_not_checked(cluster: ControlPlane) -> None:
     assert "" == answer(cluster, pod("m", TEAM, content, annotations={"kubernetes.io/config.mirror": "x"}))
 
 
-def daemon(each: Object) -> Iterator[Object]:
+def daemon(described: Object) -> Iterator[Object]:
     """Yield a DaemonSet of gpu_daemons.yaml and the pod that it creates."""
     lists = {
         field: [
             {
                 "name": name,
                 "image": "example.com/daemon:1",
-                "securityContext": {"privileged": found.get("privileged", False)},
-                "env": [{"name": key, "value": value} for key, value in found.get("env", {}).items()],
+                "securityContext": {"privileged": settings.get("privileged", False)},
+                "env": [{"name": key, "value": value} for key, value in settings.get("env", {}).items()],
             }
-            for name, found in each.get(key, {}).items()
+            for name, settings in described.get(key, {}).items()
         ]
         for key, field in (("containers", "containers"), ("init", "initContainers"))
     }
     content = spec(
-        *lists["containers"], paths=tuple(each["hostPaths"]), initContainers=lists["initContainers"]
+        *lists["containers"], paths=tuple(described["hostPaths"]), initContainers=lists["initContainers"]
     )
-    metadata = {"name": each["name"], "namespace": each["namespace"]}
+    metadata = {"name": described["name"], "namespace": described["namespace"]}
     yield workload("DaemonSet", "apps/v1", content, metadata)
-    yield pod(f"{each['name']}-x", each["namespace"], content)
+    yield pod(f"{described['name']}-x", described["namespace"], content)
 
 
 def workload(kind: str, version: str, content: Object, metadata: Object) -> Object:
@@ -454,7 +454,9 @@ def workload(kind: str, version: str, content: Object, metadata: Object) -> Obje
     return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": fields}
 
 
-@pytest.mark.parametrize("each", DAEMONS, ids=[f"{each['namespace']}/{each['name']}" for each in DAEMONS])
+@pytest.mark.parametrize(
+    "each", DAEMONS, ids=[f"{described['namespace']}/{described['name']}" for described in DAEMONS]
+)
 def test_daemon_sets_of_vendors_are_not_denied(cluster: ControlPlane, each: Object) -> None:
     """Nor do they cause a warning, except for privileged ones in other namespaces."""
     message = PRIVILEGED.replace("main", next(iter(each["containers"])))
@@ -509,8 +511,8 @@ def test_only_a_new_pod_template_of_an_existing_workload_is_checked(cluster: Con
 def test_ephemeral_containers_are_checked(cluster: ControlPlane) -> None:
     """By kubectl debug: they may take GPUs only of a pod that requests some."""
     requests = container(resources={"limits": {"nvidia.com/gpu": "1"}})
-    for each in (pod("without", TEAM, spec(paths=("/data",))), pod("with", TEAM, spec(requests))):
-        cluster.kubectl("create", "-f", "-", input=json.dumps(each))
+    for document in (pod("without", TEAM, spec(paths=("/data",))), pod("with", TEAM, spec(requests))):
+        cluster.kubectl("create", "-f", "-", input=json.dumps(document))
 
     def debug(name: str, value: str) -> str:
         options = ("--image=example.com/debug:1", "--profile=general", f"--env={VARIABLE}={value}")

@@ -51,13 +51,13 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
     binaries = assets()
     if missing(binaries) or not (binaries / "kube-scheduler").is_file():
         pytest.skip("no kube-scheduler: run `make e2e-assets`")
-    with ControlPlane(binaries, tmp_path_factory.mktemp("why"), scheduler=True) as found:
-        found.kubectl("create", "namespace", "ml")
-        found.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
-        _add_node(found)
-        found.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_pod("first", 3)))
-        found.kubectl("wait", "-n", "ml", "pod/first", "--for=condition=PodScheduled", "--timeout=30s")
-        yield found
+    with ControlPlane(binaries, tmp_path_factory.mktemp("why"), scheduler=True) as running:
+        running.kubectl("create", "namespace", "ml")
+        running.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
+        _add_node(running)
+        running.kubectl("create", "-n", "ml", "-f", "-", input=json.dumps(_pod("first", 3)))
+        running.kubectl("wait", "-n", "ml", "pod/first", "--for=condition=PodScheduled", "--timeout=30s")
+        yield running
 
 
 def _why(
@@ -271,12 +271,12 @@ def gangs(tmp_path: Path) -> Iterator[ControlPlane]:
     binaries = assets()
     if missing(binaries) or not (binaries / "kube-scheduler").is_file() or kubernetes() not in GANGS:
         pytest.skip("no kube-scheduler that schedules gangs: run `make e2e-assets`")
-    with GangControlPlane(binaries, tmp_path, scheduler=True) as found:
-        found.kubectl("create", "namespace", "ml")
-        found.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
-        _add_node(found)
-        with found.controllers("pod-garbage-collector-controller"):
-            yield found
+    with GangControlPlane(binaries, tmp_path, scheduler=True) as running:
+        running.kubectl("create", "namespace", "ml")
+        running.kubectl("create", "serviceaccount", "default", "-n", "ml", check=False)
+        _add_node(running)
+        with running.controllers("pod-garbage-collector-controller"):
+            yield running
 
 
 def _says(cluster: ControlPlane, text: str, *words: str, **options: Any) -> str:

@@ -47,9 +47,9 @@ def installed(installation: Installation, tmp_path_factory: pytest.TempPathFacto
     ]
     cluster.kubectl("apply", "-f", "-", input=yaml.safe_dump_all([definition(*kind) for kind in kinds]))
     cluster.kubectl("wait", "crd", "--all", "--for=condition=Established", "--timeout=30s")
-    for each in installation.objects:
-        if each["kind"] == "ValidatingWebhookConfiguration":
-            each["webhooks"][0]["rules"].append(
+    for document in installation.objects:
+        if document["kind"] == "ValidatingWebhookConfiguration":
+            document["webhooks"][0]["rules"].append(
                 {
                     "apiGroups": ["example.com"],
                     "apiVersions": ["*"],
@@ -118,8 +118,8 @@ def test_a_workload_from_before_a_rule_is_denied_only_when_its_template_changes(
     eventually(lambda: REFUSED in installed.refusal(json.dumps(document).replace("old", "new")))
 
     def patch(change: dict[str, Any]) -> str:
-        asked = ("patch", "pytorchjob/old", "-n", TEAM, "--type=merge", "-p", json.dumps(change))
-        return installed.cluster.kubectl(*asked, check=False).stderr
+        arguments = ("patch", "pytorchjob/old", "-n", TEAM, "--type=merge", "-p", json.dumps(change))
+        return installed.cluster.kubectl(*arguments, check=False).stderr
 
     assert "" == patch({"metadata": {"labels": {"a": "b"}}})
     assert "" == patch({"spec": {"pytorchReplicaSpecs": {"Worker": {"replicas": 2}}}})

@@ -99,8 +99,10 @@ def module_file(published: str, version: str) -> str:
 
 def write_module(module: Path, go: str) -> None:
     """Write the go.mod of a Kubernetes that the tree has no module of; CalledProcessError when go fails."""
-    asked = [go, "mod", "download", "-json", f"{KUBERNETES}@{module.name}"]
-    done = subprocess.run(asked, cwd=MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=False)
+    command = [go, "mod", "download", "-json", f"{KUBERNETES}@{module.name}"]
+    done = subprocess.run(
+        command, cwd=MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=False
+    )
     document = json.loads(done.stdout)
     if done.returncode:
         print(document["Error"], file=sys.stderr)
@@ -178,9 +180,9 @@ def build(
 def copy_definitions(go: str) -> None:
     """Copy the CRDs of Karpenter and of its KWOK provider, which are files of its module."""
     karpenter().mkdir(parents=True, exist_ok=True)
-    asked = [go, "mod", "download", "-json", KARPENTER]  # `go list` names no folder before the download
+    command = [go, "mod", "download", "-json", KARPENTER]  # `go list` names no folder before the download
     completed = subprocess.run(
-        asked, cwd=KARPENTER_MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True
+        command, cwd=KARPENTER_MODULE, env=_ENVIRONMENT, stdout=subprocess.PIPE, text=True, check=True
     )
     for part in ("pkg", "kwok"):
         for source in Path(json.loads(completed.stdout)["Dir"], part, "apis/crds").glob("*.yaml"):

@@ -132,8 +132,8 @@ def unpack_debian() -> None:
 def build_standins(go: str) -> None:
     """Build the plugin, NVML with every function of nvml.h, libcuda and a program that is linked to it."""
     build.build_missing(standins() / "gpu-plugin", "./standins/gpu-plugin", go, build.MODULE)
-    asked = [go, "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"]
-    completed = subprocess.run(asked, cwd=_TOOLKIT_MODULE, stdout=subprocess.PIPE, text=True, check=True)
+    go_list = [go, "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml"]
+    completed = subprocess.run(go_list, cwd=_TOOLKIT_MODULE, stdout=subprocess.PIPE, text=True, check=True)
     header = Path(completed.stdout.strip(), "gen/nvml/nvml.h").read_text("utf-8")
     names = sorted(set(re.findall(r"nvmlReturn_t DECLDIR (\w+)\(", header)))
     attributes = '__attribute__((weak, alias("gpugate_not_supported")))'

@@ -54,25 +54,25 @@ def created(real: RealCluster, *pods: dict[str, Any], namespace: str = "default"
     items = {"apiVersion": "v1", "kind": "List", "items": list(pods)}
     names = [pod_object["metadata"]["name"] for pod_object in pods]
     real.kubectl("create", "-n", namespace, "-f", "-", input=json.dumps(items))
-    found: dict[str, Outcome] = {}
+    outcomes: dict[str, Outcome] = {}
 
     def all_decided() -> bool:
         shown = json.loads(real.kubectl("get", "pods", "-n", namespace, "-o", "json").stdout)["items"]
-        for each in shown:
-            if outcome := outcome_of(each):
-                found[each["metadata"]["name"]] = outcome
-        return all(name in found for name in names)
+        for shown_pod in shown:
+            if outcome := outcome_of(shown_pod):
+                outcomes[shown_pod["metadata"]["name"]] = outcome
+        return all(name in outcomes for name in names)
 
     try:
         eventually(all_decided)
-        yield [found[name] for name in names]
+        yield [outcomes[name] for name in names]
     finally:
         real.kubectl("delete", "pods", "-n", namespace, *names, "--ignore-not-found")
 
 
-def outcome_of(found: Mapping[str, Any]) -> Outcome | None:
+def outcome_of(shown: Mapping[str, Any]) -> Outcome | None:
     """Return what became of a pod by its status; None while that is open."""
-    status = found.get("status", {})
+    status = shown.get("status", {})
     for container in status.get("containerStatuses", []):
         state = container["state"]
         if "running" in state:

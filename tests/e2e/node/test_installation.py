@@ -107,8 +107,8 @@ def test_all_its_pods_are_ready_on_both_nodes(by_helm: RealCluster) -> None:
     """With probes, security contexts and a read-only root; the webhook's replicas are spread."""
     shown = _items(by_helm, "pods", "-n", "gpugate", *_WEBHOOK)
 
-    assert {each["spec"]["nodeName"] for each in shown} == {"gpu-1", "gpu-2"}
-    assert [0, 0] == [each["status"]["containerStatuses"][0]["restartCount"] for each in shown]
+    assert {shown_pod["spec"]["nodeName"] for shown_pod in shown} == {"gpu-1", "gpu-2"}
+    assert [0, 0] == [shown_pod["status"]["containerStatuses"][0]["restartCount"] for shown_pod in shown]
 
 
 def test_its_agent_labels_the_nodes_from_their_drivers(by_helm: RealCluster) -> None:

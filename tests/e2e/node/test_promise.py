@@ -59,7 +59,7 @@ def installed(real: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> It
                     eventually(lambda name=namespace: bool(real.kubectl(*account, "-n", name).stdout))  # type: ignore[misc]
                 yield server
         finally:  # for other tests; rules do nothing alone
-            left = [each for each in installation.objects if each["kind"] != "ConfigMap"]
+            left = [document for document in installation.objects if document["kind"] != "ConfigMap"]
             real.kubectl("delete", "--ignore-not-found", "-f", "-", input=yaml.safe_dump_all(left))
             real.kubectl("delete", "namespace", TEAM)
 

@@ -363,16 +363,16 @@ def results(real: RealCluster, tmp_path_factory: pytest.TempPathFactory) -> Resu
     real.kubectl("create", "serviceaccount", DEVELOPER)
     subject = f"--serviceaccount=default:{DEVELOPER}"
     real.kubectl("create", "rolebinding", DEVELOPER, "--clusterrole=view", subject)
-    found: dict[str, Mapping[str, Any]] = {}
+    by_pod: dict[str, Mapping[str, Any]] = {}
     for state, cases in PHASES:
         with state(real), _pods(real, cases):
-            found |= {case.name: _result(real, case) for case in cases}
+            by_pod |= {case.name: _result(real, case) for case in cases}
     with _pods(real, [UNHEALTHY]):
         real.kubectl("wait", "pod/unhealthy", "--for=jsonpath={.status.phase}=Running", "--timeout=30s")
         real.nodes["gpu-2"].use_device_plugin("envvar", unhealthy=2)
-        found[UNHEALTHY.name] = _result(real, UNHEALTHY)
+        by_pod[UNHEALTHY.name] = _result(real, UNHEALTHY)
     real.nodes["gpu-2"].use_device_plugin("envvar")
-    return found
+    return by_pod
 
 
 @contextmanager
