@@ -95,7 +95,7 @@ def test_metrics_count_what_enforcement_would_do(cap: Action) -> None:
     before = [_value(metric, **labels) for metric, labels in series]
     _answer(_handler(cap), pod({DEVICE: "1"}))
 
-    assert [each + 1 for each in before] == [_value(metric, **labels) for metric, labels in series]
+    assert [value + 1 for value in before] == [_value(metric, **labels) for metric, labels in series]
     assert 1 == _value(metrics.ENFORCEMENT, action=cap.value)
 
 

@@ -49,14 +49,14 @@ def _response(answer: bytes) -> dict[str, Any]:
 
 def test_a_review_has_a_uid_and_a_request() -> None:
     """The name may be missing; the namespace is in the request."""
-    found = decode_review(body(pod({"nvidia.com/gpu": "1"}), dryRun=True), mutating=True)
+    decoded = decode_review(body(pod({"nvidia.com/gpu": "1"}), dryRun=True), mutating=True)
 
-    assert (UID, "", True) == (found.uid, found.name, found.dry_run)
+    assert (UID, "", True) == (decoded.uid, decoded.name, decoded.dry_run)
     assert ("CREATE", "", "Pod", "ml") == (
-        found.request.operation,
-        found.request.group,
-        found.request.kind,
-        found.request.namespace,
+        decoded.request.operation,
+        decoded.request.group,
+        decoded.request.kind,
+        decoded.request.namespace,
     )
 
 
@@ -315,9 +315,9 @@ def test_the_documented_audit_annotations_are_those_that_there_are() -> None:
 
 def test_a_violation_of_a_warn_rule_is_a_warning_of_the_response() -> None:
     """kubectl prints it."""
-    found = Finding("rule", Action.WARN, "spec", Text("line"), basis=Basis.POLICY)
+    violation = Finding("rule", Action.WARN, "spec", Text("line"), basis=Basis.POLICY)
     answer = _response(
-        encode_decision(UID, Decision(violations=(found,), warning_lines=(Text("line [rule]"),)))
+        encode_decision(UID, Decision(violations=(violation,), warning_lines=(Text("line [rule]"),)))
     )
 
     assert (True, ["line [rule]"]) == (answer["allowed"], answer["warnings"])

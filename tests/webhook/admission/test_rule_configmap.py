@@ -262,10 +262,10 @@ def test_any_content_of_a_rule_gets_a_decision(document: str, data: dict[str, An
 @pytest.mark.parametrize("metadata", [None, [], "x"])
 def test_an_object_without_metadata_is_a_bad_request(metadata: object) -> None:
     """No API server sends one."""
-    found = answer(handler(), {"kind": "ConfigMap", "metadata": metadata}, resource_rule())
+    response = answer(handler(), {"kind": "ConfigMap", "metadata": metadata}, resource_rule())
 
-    assert (False, 400) == (found["allowed"], found["status"]["code"])
-    assert "metadata: expected an object" in found["status"]["message"]
+    assert (False, 400) == (response["allowed"], response["status"]["code"])
+    assert "metadata: expected an object" in response["status"]["message"]
 
 
 def test_lint_warnings_about_a_rule_together_with_those_in_force_are_reported() -> None:

@@ -304,10 +304,10 @@ def test_sigterm_ends_a_watch_immediately(
     with subprocess.Popen(argv, cwd=ROOT, env=environment, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stderr is not None
         line = json.loads(watching.stderr.readline())
-        asked = time.monotonic()
+        sent_at = time.monotonic()
         watching.send_signal(signal.SIGTERM)
         try:
-            status, took_s = watching.wait(100), time.monotonic() - asked
+            status, took_s = watching.wait(100), time.monotonic() - sent_at
         finally:
             watching.kill()
 

@@ -113,8 +113,8 @@ def test_modes_that_block_programs_are_problems() -> None:
 
     assert [(True, 46), (False, 46), (False, 100)] == [
         (diagnosis.broken, diagnosis.cuda)
-        for found in (prohibited, exclusive, without)
-        for diagnosis in diagnose(found, KERNEL)
+        for node_probe in (prohibited, exclusive, without)
+        for diagnosis in diagnose(node_probe, KERNEL)
     ]
     assert () == diagnose(replace(exclusive, mps=("/run/nvidia/mps/nvidia.com/gpu/pipe",)), KERNEL)
 
@@ -196,7 +196,7 @@ def test_a_diagnosis_without_errors_is_a_sentence() -> None:
     """Problem and remedy."""
     diagnosis = Diagnosis(Text("it rains", zh="下雨了"), Text("go in", zh="进去"))
 
-    assert ["it rains; go in", "下雨了；进去"] == [diagnosis.line(each) for each in Language]
+    assert ["it rains; go in", "下雨了；进去"] == [diagnosis.line(language) for language in Language]
 
 
 def test_a_data_center_gpu_supports_runtimes_in_three_modes() -> None:

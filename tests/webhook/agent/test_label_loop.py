@@ -38,13 +38,13 @@ class Node:
 
     def __init__(
         self,
-        found: Script[Probe | Failure],
+        probes: Script[Probe | Failure],
         *,
         until_s: float,
         modules: Script[str | None] = ((0, DRIVER),),
         fails: Iterable[bool] = (),
     ) -> None:
-        self._found, self._modules, self._until_s = found, modules, until_s
+        self._found, self._modules, self._until_s = probes, modules, until_s
         self._fails = chain(fails, repeat(False))
         self.now = 0.0
         self.probed: list[float] = []
@@ -102,7 +102,7 @@ def test_without_a_driver_it_removes_labels_waits_and_logs_once(caplog: pytest.L
     with caplog.at_level(logging.INFO):
         node.run()
 
-    assert {None} == {found for _, found in node.published}
+    assert {None} == {published_probe for _, published_probe in node.published}
     assert [0, 1, 3, 7, 15, 31, 63, 123, 183, 243, 303, 363] == node.probed
     (line,) = caplog.messages
     assert line.startswith("no NVIDIA driver (NVML_ERROR_LIBRARY_NOT_FOUND at nvmlInit")
@@ -114,7 +114,7 @@ def test_labels_stay_while_a_loaded_driver_fails(caplog: pytest.LogCaptureFixtur
     with caplog.at_level(logging.INFO):
         node.run()
 
-    assert {WELL} == {found for _, found in node.published}
+    assert {WELL} == {published_probe for _, published_probe in node.published}
     assert [True, True] == [
         "GPU_IS_LOST at nvmlDeviceGetMemoryInfo of GPU 3" in caplog.messages[0],
         ["recovered"] == caplog.messages[1:],

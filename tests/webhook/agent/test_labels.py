@@ -75,9 +75,9 @@ def test_a_recorded_probe_has_its_golden_labels(name: str) -> None:
 
 
 @given(probes)
-def test_any_labels_are_valid_and_the_agents_own(found: Probe) -> None:
+def test_any_labels_are_valid_and_the_agents_own(node_probe: Probe) -> None:
     """Kubernetes rejects the whole patch if one label is invalid."""
-    metadata = metadata_of(found)
+    metadata = metadata_of(node_probe)
 
     assert all(is_label_key(key) and is_own(key) for key in metadata.labels)
     assert all(is_label_value(value) and value for value in metadata.labels.values())
@@ -85,11 +85,11 @@ def test_any_labels_are_valid_and_the_agents_own(found: Probe) -> None:
 
 @given(probes)
 @example(Probe(None, None, (replace(T4, name="0"),)))  # a number names no product
-def test_the_rules_read_the_facts_of_nvml_from_the_labels(found: Probe) -> None:
+def test_the_rules_read_the_facts_of_nvml_from_the_labels(node_probe: Probe) -> None:
     """No fact is lost or changed in the node's object."""
-    reader = NodeReader("n", metadata_of(found).labels)
+    reader = NodeReader("n", metadata_of(node_probe).labels)
 
-    assert capabilities_of(found) == reader.capabilities(LabelNames())
+    assert capabilities_of(node_probe) == reader.capabilities(LabelNames())
     assert [] == reader.problems
 
 
@@ -104,12 +104,12 @@ def test_every_gpugate_label_that_rules_read_is_set_by_the_agent() -> None:
 
 
 @given(probes, st.randoms(use_true_random=False))
-def test_the_order_of_gpus_changes_no_label(found: Probe, order: Any) -> None:
+def test_the_order_of_gpus_changes_no_label(node_probe: Probe, order: Any) -> None:
     """The index of a GPU may change from one start to the next."""
-    shuffled = list(found.gpus)
+    shuffled = list(node_probe.gpus)
     order.shuffle(shuffled)
 
-    assert metadata_of(found).labels == metadata_of(replace(found, gpus=tuple(shuffled))).labels
+    assert metadata_of(node_probe).labels == metadata_of(replace(node_probe, gpus=tuple(shuffled))).labels
 
 
 def test_labels_of_mixed_gpus_have_the_lowest_values() -> None:
@@ -151,7 +151,7 @@ def test_the_topology_is_nvlink_if_each_gpu_is_connected(
     connected: list[bool | None], expected: str | None
 ) -> None:
     """And pcie if one is not; no label for a single GPU, or if NVML does not report it."""
-    labels = metadata_of(probe_of(*(replace(A100, nvlink=each) for each in connected))).labels
+    labels = metadata_of(probe_of(*(replace(A100, nvlink=links) for links in connected))).labels
 
     assert expected == labels.get("gpugate.dev/gpu-topology")
 

@@ -53,12 +53,12 @@ def documents(path: str) -> list[dict[str, Any]]:
 
 def series() -> dict[str, set[str]]:
     """Return the labels of each time series."""
-    found = {}
+    labels_by_series = {}
     for metric in vars(metrics).values():
         if isinstance(metric, Counter | Gauge):
             (family,) = metric.describe()
-            found[family.name + "_total" * isinstance(metric, Counter)] = set(metric._labelnames)
-    return found
+            labels_by_series[family.name + "_total" * isinstance(metric, Counter)] = set(metric._labelnames)
+    return labels_by_series
 
 
 def test_a_scrape_has_the_prometheus_text_format(port: int) -> None:
@@ -177,7 +177,7 @@ def test_the_pod_is_probed_and_scraped_at_its_port(port: int) -> None:
     )
     assert {served["name"]} == ports == {endpoint["port"]}
     assert [[{"port": served["name"], "protocol": "TCP"}]] == [
-        each["ports"] for each in policy["spec"]["ingress"]
+        ingress["ports"] for ingress in policy["spec"]["ingress"]
     ]
     assert {200} == {scrape(port, path=path)[0] for path in paths}
     assert [daemon_set["metadata"]["namespace"]] == monitor["spec"]["namespaceSelector"]["matchNames"]

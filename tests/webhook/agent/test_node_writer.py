@@ -92,7 +92,7 @@ def writer(cluster: Cluster, *, take_over: bool = False) -> NodeWriter:
 
 def events(cluster: Cluster) -> list[tuple[str, str]]:
     """Return (reason, message) of each Event."""
-    items = [each for path, each in cluster.objects.items() if path.startswith(EVENTS)]
+    items = [event for path, event in cluster.objects.items() if path.startswith(EVENTS)]
     return [(item["reason"], item["message"]) for item in items]
 
 
@@ -333,4 +333,4 @@ def test_the_agent_has_its_own_field_manager() -> None:
     cluster = Cluster()
     writer(cluster).publish(T4)
 
-    assert [MANAGER] == [each["manager"] for each in cluster.objects[NODE]["metadata"]["managedFields"]]
+    assert [MANAGER] == [entry["manager"] for entry in cluster.objects[NODE]["metadata"]["managedFields"]]

@@ -32,7 +32,7 @@ def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return the working directory, with a denied pod, one with a warning, and one that is misspelt."""
     (tmp_path / "pods.yaml").write_text(
         "\n---\n".join(
-            json.dumps(each) for each in (pod({"nvidia.com/gpu": "1.5"}), pod({"nvidia.com/gpus": 1}))
+            json.dumps(document) for document in (pod({"nvidia.com/gpu": "1.5"}), pod({"nvidia.com/gpus": 1}))
         ),
         "utf-8",
     )
@@ -71,8 +71,8 @@ def test_sarif_of_preview_has_a_result_for_each_denial_and_what_was_not_checked(
     assert "not-checked" == misspelt["ruleId"]
     assert [("pods.yaml", 1), ("pods.yaml", 3)] == [
         (place["artifactLocation"]["uri"], place["region"]["startLine"])
-        for each in (denied, misspelt)
-        for place in [each["locations"][0]["physicalLocation"]]
+        for sarif_result in (denied, misspelt)
+        for place in [sarif_result["locations"][0]["physicalLocation"]]
     ]
 
 
@@ -114,7 +114,7 @@ def test_each_finding_is_at_the_line_of_its_field(
         r"^::(?:error|warning) file=pods.yaml,line=(\d+),col=\d+,title=([^:]+)::", github, re.MULTILINE
     )
 
-    assert expected == {found for found in sarif if found[1] != "not-checked"}
+    assert expected == {place_and_rule for place_and_rule in sarif if place_and_rule[1] != "not-checked"}
     assert expected == {(int(line), rule) for line, rule in marked}
 
 
@@ -227,7 +227,7 @@ def test_junit_has_a_failure_for_a_denial_and_skips_what_was_not_checked() -> No
         suite.get(key) for key in ("name", "tests", "failures", "skipped")
     )
     assert [("pods.yaml:1", ["failure", "system-out"]), ("pods.yaml:3", ["skipped"])] == [
-        (case.get("classname"), [each.tag for each in case]) for case in suite
+        (case.get("classname"), [element.tag for element in case]) for case in suite
     ]
 
 
@@ -238,5 +238,5 @@ def test_junit_has_warnings_as_output_and_no_control_characters() -> None:
     warned, clean = ET.fromstring(text)[0]
 
     assert [] == junit_errors(text)
-    assert ["warning: \\u001b[1mw\nwarning: <x>"] == [each.text for each in warned]
+    assert ["warning: \\u001b[1mw\nwarning: <x>"] == [element.text for element in warned]
     assert [] == list(clean)

@@ -27,8 +27,8 @@ def _pod(
     metadata: dict[str, Any] = {"name": name, "namespace": "ml", "uid": f"uid-{name}"}
     if owner:
         metadata["ownerReferences"] = [{"kind": "ReplicaSet", "name": owner, "controller": True}]
-    asked = {"limits": {KEY: value}, "requests": {KEY: value}}
-    containers = [{"name": "main", "image": "busybox", "resources": asked}]
+    resources = {"limits": {KEY: value}, "requests": {KEY: value}}
+    containers = [{"name": "main", "image": "busybox", "resources": resources}]
     spec = {"containers": containers, **({"nodeName": node} if node else {})}
     return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec, "status": {"phase": phase}}
 
@@ -91,7 +91,7 @@ def test_pods_are_counted_once_for_each_rule_and_reason(rules: Path, tmp_path: P
     facts = json.loads(_audit(tmp_path, [pod], "--rules", rules, "-o", "json").stdout)
 
     assert [("deny", 1, "cf-crl-device")] == [
-        (each["action"], each["pods"], each["rule"]) for each in facts["summary"]
+        (row["action"], row["pods"], row["rule"]) for row in facts["summary"]
     ]
 
 
@@ -124,14 +124,14 @@ def test_warnings_are_counted_by_their_rule(language: str, tmp_path: Path) -> No
 def test_pods_that_have_ended_and_those_of_other_namespaces_are_skipped(rules: Path, tmp_path: Path) -> None:
     """Ended pods cannot be fixed; other namespaces are not selected."""
     ended = [_pod("done", value="2", phase="Succeeded"), _pod("broken", value="2", phase="Failed")]
-    found = (
+    results = (
         _audit(tmp_path, ended, "--rules", rules),
         _audit(tmp_path, [_pod("here", value="2")], "--rules", rules, "-n", "web"),
     )
 
-    assert [0, 0] == [result.exit_code for result in found]
+    assert [0, 0] == [result.exit_code for result in results]
     nothing = "0 workloads with 0 pods: 0 would be denied now (0 by facts, 0 by policy)\n"
-    assert [nothing] * 2 == [result.stdout for result in found]
+    assert [nothing] * 2 == [result.stdout for result in results]
 
 
 def test_a_pod_on_a_node_is_checked_against_that_node(tmp_path: Path) -> None:
@@ -183,8 +183,8 @@ def test_a_driver_that_is_downgraded_under_a_pod_is_found_in_spite_of_injected_a
 def test_equal_reasons_on_several_nodes_are_one_row(language: str, tmp_path: Path) -> None:
     """The name of the node is in the finding, as are those of pods and containers."""
     pods = [_pod(f"web-{number}", node=f"t4-{number}") for number in range(3)] + [_pod("unbound")]
-    for number, each in enumerate(pods):
-        each["spec"]["containers"][0] |= {
+    for number, document in enumerate(pods):
+        document["spec"]["containers"][0] |= {
             "name": f"main-{number}",
             "env": [{"name": "CUDA_VERSION", "value": "12.4.1"}],
             "resources": {"limits": {"nvidia.com/gpu": "1"}, "requests": {"nvidia.com/gpu": "1"}},
@@ -331,7 +331,7 @@ def test_the_pods_of_a_deployment_are_one_row(rules: Path, tmp_path: Path) -> No
         (workload["kind"], workload["name"], len(workload["pods"]), workload["object"]["allowed"])
         for workload in document["workloads"]
     ]
-    assert [(1, 2)] == [(each["workloads"], each["pods"]) for each in document["summary"]]
+    assert [(1, 2)] == [(row["workloads"], row["pods"]) for row in document["summary"]]
 
 
 def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: Path) -> None:
@@ -343,7 +343,7 @@ def test_names_select_workloads_and_show_their_findings(rules: Path, tmp_path: P
 
     assert ["WORKLOAD", "FINDING"] == [_blocks(one)[2][0][at] for at in (2, -1)]
     assert [["Deployment/web"], ["Deployment/batch"]] == [
-        [row[2] for row in _blocks(each)[2][1:]] for each in (one, both)
+        [row[2] for row in _blocks(output)[2][1:]] for output in (one, both)
     ]
     assert (2, "error: no workload is named 'deployment/wep' – did you mean 'deployment/web'?\n") == (
         none.exit_code,

@@ -28,12 +28,12 @@ REPORTS = "/apis/openreports.io/v1alpha1"
 
 
 def _pod(name: str, namespace: str = "ml", value: str = "1") -> dict[str, Any]:
-    asked = {"limits": {KEY: value}, "requests": {KEY: value}}
+    resources = {"limits": {KEY: value}, "requests": {KEY: value}}
     return {
         "apiVersion": "v1",
         "kind": "Pod",
         "metadata": {"name": name, "namespace": namespace, "uid": f"uid-{name}"},
-        "spec": {"containers": [{"name": "main", "image": "busybox", "resources": asked}]},
+        "spec": {"containers": [{"name": "main", "image": "busybox", "resources": resources}]},
     }
 
 
@@ -114,7 +114,7 @@ def test_open_reports_are_valid_by_the_schema_of_their_definition() -> None:
 
     assert [] == open_report_errors(bad) + open_report_errors(good)
     assert open_report_errors(bad | {"results": [{"result": "fail"}]})
-    assert ["ml", "web"] == [each["metadata"]["namespace"] for each in (bad, good)]
+    assert ["ml", "web"] == [report["metadata"]["namespace"] for report in (bad, good)]
     assert (1, 0) == (bad["summary"]["fail"], bad["summary"]["pass"])
     assert [("cf-crl-device", "fail", "high", "bad")] == [
         (result["policy"], result["result"], result["severity"], result["resources"][0]["name"])
@@ -133,7 +133,7 @@ def test_a_report_that_is_too_big_has_the_worst_results_and_how_many_are_left_ou
 
     assert [] == open_report_errors(report)
     assert (50, 50) == (report["summary"]["pass"], report["summary"]["fail"])
-    assert {"fail"} == {each["result"] for each in kept}
+    assert {"fail"} == {result["result"] for result in kept}
     assert last["message"].startswith(f"{100 - len(kept)} more results are left out")
 
 

@@ -105,7 +105,9 @@ def test_a_file_that_cannot_be_read_is_named_with_the_reason(command: str, file:
     assert "Errno" not in line
 
 
-@pytest.mark.parametrize("command", [each for each in READING if not re.search("serve .*--rules", each)])
+@pytest.mark.parametrize(
+    "command", [command for command in READING if not re.search("serve .*--rules", command)]
+)
 def test_a_folder_with_nothing_to_read_and_a_binary_file_are_named(command: str, tmp_path: Path) -> None:
     """lint and rules report an error in the file and exit with 1; serve skips the rule."""
     binary = tmp_path / "binary.yaml"

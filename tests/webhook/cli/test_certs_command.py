@@ -102,14 +102,14 @@ def test_init_makes_a_secret_that_the_webhook_configurations_trust(
 ) -> None:
     """For the Service's names."""
     done = certs("init", *cluster)
-    found = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
+    by_role = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
 
     assert (0, "") == (done.exit_code, done.stderr)
     assert "kubernetes.io/tls" == memory.objects[SECRET]["type"]
     assert {certificates_in(b64decode(memory.objects[SECRET]["data"]["ca.crt"]))} == ca_bundles(memory)
-    assert NAMES == found["serving"]["names"]
-    assert (89, 3649) == (found["serving"]["daysLeft"], found["CA"]["daysLeft"])
-    assert ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] == found["CA"]["trustedBy"]
+    assert NAMES == by_role["serving"]["names"]
+    assert (89, 3649) == (by_role["serving"]["daysLeft"], by_role["CA"]["daysLeft"])
+    assert ["MutatingWebhookConfiguration", "ValidatingWebhookConfiguration"] == by_role["CA"]["trustedBy"]
 
 
 def test_another_namespace_and_secret_may_be_named(memory: Memory, cluster: tuple[str, str]) -> None:
@@ -230,12 +230,14 @@ def test_rotate_ca_starts_a_rotation_with_overlap(memory: Memory, cluster: tuple
     certs("init", *cluster)
     before = shown(*cluster)["certificates"]
     begun = certs("rotate", "--ca", *cluster)
-    found = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
+    by_role = {certificate["role"]: certificate for certificate in shown(*cluster)["certificates"]}
     hurried = certs("rotate", *cluster)
 
     assert 0 == begun.exit_code
     assert "Both the new and the old CA are trusted. The new CA takes over at 2" in begun.stdout
-    assert [found["old CA"]["sha256"], found["serving"]["sha256"]] == [each["sha256"] for each in before]
+    assert [by_role["old CA"]["sha256"], by_role["serving"]["sha256"]] == [
+        certificate["sha256"] for certificate in before
+    ]
     assert 1 == len(ca_bundles(memory))
     assert 2 == len(ca_bundles(memory).pop())
     assert 0 == certs("show", *cluster).exit_code

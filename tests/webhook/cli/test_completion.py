@@ -86,9 +86,9 @@ def _complete(line: str) -> tuple[list[str], int]:
 @pytest.mark.parametrize(("line", "values", "directive"), LINES)
 def test_commands_options_and_values_are_completed(line: str, values: list[str], directive: int) -> None:
     """Files by the shell; nothing after an unknown command."""
-    found, kind = _complete(line)
+    completions, kind = _complete(line)
 
-    assert (sorted(values), directive) == (sorted(found), kind)
+    assert (sorted(values), directive) == (sorted(completions), kind)
 
 
 def test_commands_have_descriptions() -> None:
@@ -147,9 +147,9 @@ def test_bash_completes(line: str, inserted: list[str]) -> None:
 )
 def test_fish_completes(line: str, values: list[str]) -> None:
     """With descriptions after a tab."""
-    found = _run("fish", "-c", f"gpugate completion fish | source; complete -C '{line}'").splitlines()
+    completions = _run("fish", "-c", f"gpugate completion fish | source; complete -C '{line}'").splitlines()
 
-    assert values == [each.partition("\t")[0] for each in found]
+    assert values == [completion.partition("\t")[0] for completion in completions]
 
 
 @pytest.mark.skipif(not shutil.which("zsh"), reason="no zsh")

@@ -44,12 +44,12 @@ def registry(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeRe
     (tmp_path / "ca.pem").write_bytes(AUTHORITY.certificate_pem)
     monkeypatch.setenv("DOCKER_CONFIG", str(tmp_path / "docker"))
     monkeypatch.setenv("NO_PROXY", "*")
-    with fake_registry(tmp_path) as found:
+    with fake_registry(tmp_path) as server:
         arm = config(CUDA_ENV, "arm64")
         top = index({"linux/arm64": manifest(arm), "linux/amd64": TOP})
-        found.put("nvidia/cuda", "12.4.1", top, TOP, manifest(arm), OF, arm)
-        image(found, "team/plain", {"PATH": "/bin"})
-        yield found
+        server.put("nvidia/cuda", "12.4.1", top, TOP, manifest(arm), OF, arm)
+        image(server, "team/plain", {"PATH": "/bin"})
+        yield server
 
 
 run = partial(gpugate, "image", "inspect")
@@ -143,7 +143,7 @@ def test_images_of_objects_are_read_once(registry: FakeRegistry, tmp_path: Path)
 
     assert [one, two] == [line.split()[0] for line in result.stdout.splitlines()[1:]]
     assert (0, "") == (result.exit_code, result.stderr)
-    assert 1 == len([asked for asked in registry.asked if asked.path.endswith("/manifests/12.4.1")])
+    assert 1 == len([request for request in registry.asked if request.path.endswith("/manifests/12.4.1")])
 
 
 def test_a_registry_that_only_a_manifest_names_needs_a_public_address(
@@ -168,11 +168,11 @@ def test_a_registry_that_only_a_manifest_names_needs_a_public_address(
 def test_credentials_are_those_of_docker_or_of_a_given_file(registry: FakeRegistry, tmp_path: Path) -> None:
     """Sent when the registry asks for them."""
     name = local(registry, "team/plain:1")
-    found = registry.replies["/v2/team/plain/manifests/1"]
+    reply = registry.replies["/v2/team/plain/manifests/1"]
 
-    def guarded(asked: Any) -> Reply:
+    def guarded(request: Any) -> Reply:
         wrong = Reply(401, {"WWW-Authenticate": "Basic realm=x"})
-        return found if asked.authorization == "Basic cm9ib3Q6c2VjcmV0" else wrong  # type: ignore[return-value]
+        return reply if request.authorization == "Basic cm9ib3Q6c2VjcmV0" else wrong  # type: ignore[return-value]
 
     registry.replies["/v2/team/plain/manifests/1"] = guarded
     assert "localhost: credentials are required" in trusting(tmp_path, name).stderr
@@ -301,7 +301,9 @@ def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) 
         result = run("registry.example.com/app:1")
 
     assert 1 == result.exit_code
-    assert [("CONNECT", "registry.example.com:443")] == [(asked.method, asked.path) for asked in proxy.asked]
+    assert [("CONNECT", "registry.example.com:443")] == [
+        (request.method, request.path) for request in proxy.asked
+    ]
 
 
 def test_many_images_show_progress_on_a_terminal() -> None:

@@ -175,12 +175,12 @@ def test_lint_prints_its_findings_in_chinese(text: str, chinese: str, tmp_path: 
         "--rules",
         tmp_path,
     )  # without the built-in rules, which take most of the time
-    found, english = _chinese(*command), gpugate(*command).output
-    codes = [re.findall(r"\[([a-z-]+)\]$", output, re.MULTILINE) for output in (found, english)]
+    output_in_chinese, english = _chinese(*command), gpugate(*command).output
+    codes = [re.findall(r"\[([a-z-]+)\]$", output, re.MULTILINE) for output in (output_in_chinese, english)]
 
-    assert chinese in found
+    assert chinese in output_in_chinese
     assert codes[0] == codes[1] != []
-    assert [] == ENGLISH.findall(found.replace(str(tmp_path), ""))
+    assert [] == ENGLISH.findall(output_in_chinese.replace(str(tmp_path), ""))
 
 
 def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None:
@@ -189,7 +189,7 @@ def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None
     (tmp_path / "empty.yaml").write_text("a: 1\n", "utf-8")
     pods = ("-f", ROOT / "docs/compatibility/pods.yaml", "--rules", tmp_path / "rules.yaml")
 
-    found = [
+    outputs = [
         _chinese(*command)
         for command in (
             ("rules", "--rules", tmp_path / "rules.yaml"),
@@ -198,7 +198,7 @@ def test_other_commands_print_errors_of_rules_in_chinese(tmp_path: Path) -> None
             ("export", tmp_path / "rules.yaml"),
         )
     ]
-    assert [True] * len(found) == ["之一，当前为 'x'" in output for output in found]
+    assert [True] * len(outputs) == ["之一，当前为 'x'" in output for output in outputs]
     assert "未找到规则" in _chinese("lint", tmp_path / "empty.yaml")
 
 
@@ -214,12 +214,12 @@ def test_export_prints_chinese(tmp_path: Path) -> None:
     groups = resource_rule(name="cf-crl-a-device", group="A") + "---\n" + resource_rule(OTHER, group="a")
     (tmp_path / "a.yaml").write_text("---\n".join((rule, injection_rule(LABELS), spared)), "utf-8")
     (tmp_path / "b.yaml").write_text(groups, "utf-8")
-    found, collided = (_chinese("export", tmp_path / name) for name in ("a.yaml", "b.yaml"))
+    exported, collided = (_chinese("export", tmp_path / name) for name in ("a.yaml", "b.yaml"))
 
-    messages = re.findall(r"message: (.+)", found)
-    assert "cf-crl-group-device：未转换：failurePolicy 为 Fail：无法计算的校验视为违规" in found
-    assert "injection：未转换：策略仅支持资源规则" in found
-    assert "exemption：未转换：策略不支持豁免" in found
+    messages = re.findall(r"message: (.+)", exported)
+    assert "cf-crl-group-device：未转换：failurePolicy 为 Fail：无法计算的校验视为违规" in exported
+    assert "injection：未转换：策略仅支持资源规则" in exported
+    assert "exemption：未转换：策略不支持豁免" in exported
     assert "必须出现在 limits 中" in messages[0]
     assert [] == ENGLISH.findall("".join(messages))
     assert "的策略名同为 gpugate-a；请重命名其中之一" in collided

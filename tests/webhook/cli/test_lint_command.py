@@ -291,10 +291,10 @@ def test_an_unusual_text_is_read_correctly_or_reported_with_its_position(
     """And never hides an error in another file."""
     (tmp_path / "hard.yaml").write_bytes(content)
     (tmp_path / "other.yaml").write_text(resource_rule("vendor.com/other", limits="never"), "utf-8")
-    found = json.loads(lint(tmp_path, "-o", "json").stdout)["findings"]
+    reported = json.loads(lint(tmp_path, "-o", "json").stdout)["findings"]
 
     assert [*findings, "13:11 wrong-value"] == [
-        f"{item['line']}:{item['column']} {item['code']}" for item in found
+        f"{item['line']}:{item['column']} {item['code']}" for item in reported
     ]
 
 
@@ -328,16 +328,16 @@ def test_a_profile_that_given_nodes_contradict_is_a_warning_at_its_fact(tmp_path
     nodes.write_text(
         json.dumps([node("a", gfd("12.2", pool="a")), node("b", gfd("12.2", pool="a"))]), "utf-8"
     )
-    found, chinese = (
+    english, chinese = (
         lint(rules, "--nodes", nodes, "--lang", lang, "--fail-on", "warn") for lang in ("en", "zh")
     )
 
-    assert found.stdout.endswith(
+    assert english.stdout.endswith(
         "warning: offers.cuda: cuda is 13.0 here, but 12.2 on present nodes ('a', 2 in all); "
         "correct the profile, or the labels in its match [contradiction]\n"
     )
     assert "此处 cuda 为 13.0，现有节点上为 12.2（例如 'a'，共 2 个）" in chinese.stdout
-    assert (3, 0) == (found.exit_code, lint(rules, "--fail-on", "warn").exit_code)
+    assert (3, 0) == (english.exit_code, lint(rules, "--fail-on", "warn").exit_code)
 
 
 def test_a_profile_is_compared_with_the_nodes_of_a_cluster(tmp_path: Path) -> None:

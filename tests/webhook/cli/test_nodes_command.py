@@ -634,7 +634,7 @@ def test_devices_that_cannot_be_read_are_told(tmp_path: Path) -> None:
     facts = json.loads(gpugate("nodes", "--nodes", path, "-o", "json").stdout)
 
     assert "gpu.nvidia.com: spec.selectors cannot be read, so not all devices are known: " in told.stderr
-    assert ["spec.selectors"] == [each["key"] for each in facts["deviceProblems"]]
+    assert ["spec.selectors"] == [problem["key"] for problem in facts["deviceProblems"]]
 
 
 def test_the_status_of_cluster_autoscaler_is_read_from_a_cluster(tmp_path: Path) -> None:

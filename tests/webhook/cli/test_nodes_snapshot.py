@@ -41,7 +41,7 @@ def test_the_summary_names_the_replaced_labels(tmp_path: Path) -> None:
         "1 nodes and 0 other objects; values replaced of the labels: kubernetes.io/hostname, zone\n",
         "1 个节点，0 个其他对象；以下标签的值已替换：kubernetes.io/hostname\n",
         "",
-    ] == [each.stderr for each in (english, chinese, quiet)]
+    ] == [result.stderr for result in (english, chinese, quiet)]
 
 
 def test_yaml_and_json_have_the_same_objects(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     assert [2, 1] == [whole.count(text) for text in ("Pod ml/train; CUDA not checked ", "– CUDA")]
     assert "CUDA compatibility not checked" not in with_nodes
     assert [["CUDA compatibility not checked: no nodes given (use --nodes FILE or --context NAME)"]] * 2 == [
-        [each["reason"] for each in document["notChecked"]]
+        [entry["reason"] for entry in document["notChecked"]]
         for document in json.loads(for_machines)["objects"]
     ]
 
@@ -529,17 +529,17 @@ def _differences(server: Server, folder: Path) -> list[str]:
     documents = [(str(source), value) for source, value in entries if str(source) not in misspelt]
     differing = []
     with client(server.port) as connection:
-        for found, (source, document) in zip(previewed, documents, strict=True):
-            namespace = found["namespace"]
+        for preview, (source, document) in zip(previewed, documents, strict=True):
+            namespace = preview["namespace"]
             mutated = _post(connection, "/mutate", body(document, namespace=namespace))
             patch = b64decode(mutated.get("patch", b64encode(b"[]")))
             final = jsonpatch.apply_patch(document, json.loads(patch))
             validated = _post(connection, "/validate", body(final, namespace=namespace))
-            reasons = [reason["message"] for reason in found["violations"] if reason["action"] == "deny"]
+            reasons = [reason["message"] for reason in preview["violations"] if reason["action"] == "deny"]
             same = (
-                found["source"] == source
-                and found["allowed"] == mutated["allowed"] == validated["allowed"]
-                and json.dumps(found["patch"], separators=(",", ":"), ensure_ascii=False).encode() == patch
+                preview["source"] == source
+                and preview["allowed"] == mutated["allowed"] == validated["allowed"]
+                and json.dumps(preview["patch"], separators=(",", ":"), ensure_ascii=False).encode() == patch
                 and all(reason in mutated["status"]["message"] for reason in reasons)
             )
             differing += [] if same else [source]

@@ -64,7 +64,7 @@ def run(
 def messages(folder: Path, *documents: dict[str, Any]) -> list[str]:
     """Return the messages of quotas about the objects in a file."""
     objects = json.loads(run(folder, *documents, more=("-o", "json")).stdout)["objects"]
-    return [each["message"] for preview in objects for each in preview["quotas"]]
+    return [exceeded["message"] for preview in objects for exceeded in preview["quotas"]]
 
 
 def test_a_quota_that_is_used_up_is_shown_with_the_pod_and_changes_no_verdict(tmp_path: Path) -> None:
@@ -88,8 +88,8 @@ def test_a_quota_with_room_is_not_shown(tmp_path: Path) -> None:
 def test_json_names_quota_and_resource(tmp_path: Path) -> None:
     """Whatever the output, the message is there."""
     documents = quota({GPUS: "4"}, {GPUS: "3"}), pod(2)
-    (_, found) = json.loads(run(tmp_path, *documents, more=("-o", "json")).stdout)["objects"]
-    (of_team,) = found["quotas"]
+    (_, preview) = json.loads(run(tmp_path, *documents, more=("-o", "json")).stdout)["objects"]
+    (of_team,) = preview["quotas"]
 
     assert ("team", "ml", [GPUS]) == (of_team["quota"], of_team["namespace"], of_team["resources"])
     assert f"namespace ml has 1 of 4 {GPUS} left, this pod needs 2" in of_team["message"]
@@ -232,8 +232,8 @@ def test_the_quotas_of_a_cluster_are_read(tmp_path: Path) -> None:
 
     assert 2 == result.stdout.count(f"namespace ml has 0 of 4 {GPUS} left")
     assert "left" not in raised.stdout
-    asked = [request.path for request in fake.requests if request.path in (QUOTAS, RANGES)]
-    assert [QUOTAS, RANGES] * 2 == asked
+    paths = [request.path for request in fake.requests if request.path in (QUOTAS, RANGES)]
+    assert [QUOTAS, RANGES] * 2 == paths
 
 
 def test_quotas_that_may_not_be_read_are_not_checked(tmp_path: Path) -> None:
@@ -269,14 +269,16 @@ def test_audit_shows_the_quotas_of_gpu_pods_that_are_used_up(tmp_path: Path) -> 
     of_web = quota({"pods": "1"}, {"pods": "1"}) | {"metadata": {"name": "web", "namespace": "web"}}
     documents = pod(), full, plain, of_web
     result = run(tmp_path, *documents, command="audit")
-    (found,) = json.loads(run(tmp_path, *documents, command="audit", more=("-o", "json")).stdout)["quotas"]
+    (full_quota,) = json.loads(run(tmp_path, *documents, command="audit", more=("-o", "json")).stdout)[
+        "quotas"
+    ]
 
     message = (
         f"ResourceQuota 'team': namespace ml uses 1 of 1 {GPUS}; the API server will reject further pods"
     )
     assert f"warning: {message}" == result.stderr.splitlines()[-1]
     assert 0 == result.exit_code
-    assert {"quota": "team", "namespace": "ml", "resources": [GPUS], "message": message} == found
+    assert {"quota": "team", "namespace": "ml", "resources": [GPUS], "message": message} == full_quota
 
 
 def test_a_pod_is_decided_with_the_defaults_of_a_limit_range(tmp_path: Path) -> None:

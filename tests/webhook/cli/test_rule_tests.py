@@ -71,9 +71,9 @@ def _found(*arguments: str | Path) -> dict[str, Any]:
 
 def _differences(path: Path) -> list[dict[str, Any]]:
     """Return the differences of the cases of a valid test."""
-    found = _found(path)
-    assert [] == found["errors"]
-    return [difference for case in found["cases"] for difference in case["differences"]]
+    report = _found(path)
+    assert [] == report["errors"]
+    return [difference for case in report["cases"] for difference in case["differences"]]
 
 
 def _errors(path: Path) -> list[str]:
@@ -168,8 +168,12 @@ def test_unexpected_violations_also_fail_a_case_that_is_allowed(tmp_path: Path) 
         for difference in _differences(_folder(tmp_path, _case("{allowed: true}"), rules=rules))
     ]
     expect = "{allowed: true, violations: [{action: warn}], warnings: [may not be there]}"
-    (found,) = _differences(_folder(tmp_path, _case(expect), rules=rules))
-    assert ("warnings", ["may not be there"], 1) == (found["what"], found["expected"], len(found["found"]))
+    (unexpected,) = _differences(_folder(tmp_path, _case(expect), rules=rules))
+    assert ("warnings", ["may not be there"], 1) == (
+        unexpected["what"],
+        unexpected["expected"],
+        len(unexpected["found"]),
+    )
 
 
 def test_fields_are_read_from_the_patched_object(tmp_path: Path) -> None:
@@ -532,13 +536,15 @@ def test_junit_has_a_suite_for_each_file_with_time_file_and_line(tmp_path: Path)
 def test_json_has_all_cases_errors_and_counts(tmp_path: Path) -> None:
     """The format for scripts."""
     path = _folder(tmp_path, _case("{allowed: true}"), _case("{allowed: false}", "another"))
-    found = _found(path)
+    report = _found(path)
     facts = {"file": str(path), "line": 8, "name": "another", "passed": False}
 
-    assert ["cases", "errors", "summary"] == list(found)
-    assert facts == {name: found["cases"][1][name] for name in facts}
-    assert [{"what": "allowed", "expected": ["false"], "found": ["true"]}] == found["cases"][1]["differences"]
-    assert {"files": 1, "passed": 1, "failed": 1, "notChosen": 0, "errors": 0} == found["summary"]
+    assert ["cases", "errors", "summary"] == list(report)
+    assert facts == {name: report["cases"][1][name] for name in facts}
+    assert [{"what": "allowed", "expected": ["false"], "found": ["true"]}] == report["cases"][1][
+        "differences"
+    ]
+    assert {"files": 1, "passed": 1, "failed": 1, "notChosen": 0, "errors": 0} == report["summary"]
 
 
 # --update

@@ -46,11 +46,11 @@ def _write(path: Path, items: Sequence[Any]) -> Path:
 def whatif(tmp_path: Path) -> Whatif:
     """Return a call of the command on workloads and nodes."""
 
-    def run(items: Sequence[Any], found: Sequence[Any], *arguments: str) -> Result:
+    def run(items: Sequence[Any], cluster_nodes: Sequence[Any], *arguments: str) -> Result:
         files = [
             str(_write(tmp_path / "workloads.json", items)),
             "--nodes",
-            str(_write(tmp_path / "n.json", found)),
+            str(_write(tmp_path / "n.json", cluster_nodes)),
         ]
         return gpugate("whatif", "-f", *files, *arguments)
 
@@ -59,8 +59,8 @@ def whatif(tmp_path: Path) -> Whatif:
 
 def _names(result: Result, effect: str) -> set[str]:
     assert result.exit_code in (0, 1), result.output
-    found = json.loads(result.stdout)["workloads"]
-    return {each["workload"] for each in found if each["effect"] == effect}
+    report = json.loads(result.stdout)["workloads"]
+    return {row["workload"] for row in report if row["effect"] == effect}
 
 
 @pytest.mark.parametrize(
@@ -78,10 +78,14 @@ def test_exactly_the_workloads_that_no_node_of_the_pool_runs_after_the_change_br
     """300 nodes, 2,000 workloads; compared with two decisions on each pod, and with how each was made."""
     made = workloads()
     before, after = inventory_of(nodes()), inventory_of(nodes({pool: branch}))
-    admitted_before = {each.name for each in made if _allowed(before, each)}
-    by_hand = {each.name for each in made if each.name in admitted_before and not _allowed(after, each)}
-    expected = {each.name for each in made if each.breaks(pool, branch)}
-    documents = [each.document for each in made]
+    admitted_before = {workload.name for workload in made if _allowed(before, workload)}
+    by_hand = {
+        workload.name
+        for workload in made
+        if workload.name in admitted_before and not _allowed(after, workload)
+    }
+    expected = {workload.name for workload in made if workload.breaks(pool, branch)}
+    documents = [workload.document for workload in made]
     result = whatif(documents, nodes(), "--driver", f"{pool}={branch}", "-o", "json")
     assert (expected, number) == (by_hand, len(expected))
     assert expected == _names(result, "breaks")
@@ -140,11 +144,11 @@ def test_a_running_pod_counts_against_its_node_as_it_will_be(whatif: Whatif) -> 
     ]
     alone = {**running[0], "metadata": {"name": "alone", "namespace": "team-0"}}
     result = whatif([made.document, *running, alone], nodes(per_pool=2), "--driver", "v100=595", "-o", "json")
-    found = {
+    effects = {
         workload["workload"]: (workload["effect"], workload["podsToMove"])
         for workload in json.loads(result.stdout)["workloads"]
     }
-    assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == found
+    assert {"Pod/alone": ("breaks", 0), made.name: ("fewer nodes", 2)} == effects
 
 
 @pytest.mark.parametrize(("branch", "effects"), [("580", []), ("595", ["breaks"])])
@@ -175,8 +179,8 @@ def test_workloads_that_select_a_removed_pool_break_and_others_have_fewer_nodes(
     documents = [workload.document for workload in workloads(140)]
     result = whatif(documents, nodes(per_pool=2), "--remove-pool", "a100", "-o", "json")
     made = [workload for workload in workloads(140) if "a100" in workload.pools]
-    assert {each.name for each in made if each.pools == ("a100",)} == _names(result, "breaks")
-    assert {each.name for each in made if len(each.pools) > 1} == _names(result, "fewer nodes")
+    assert {workload.name for workload in made if workload.pools == ("a100",)} == _names(result, "breaks")
+    assert {workload.name for workload in made if len(workload.pools) > 1} == _names(result, "fewer nodes")
 
 
 def test_added_nodes_free_workloads_that_no_node_is_compatible_with(whatif: Whatif, tmp_path: Path) -> None:
@@ -187,7 +191,7 @@ def test_added_nodes_free_workloads_that_no_node_is_compatible_with(whatif: What
     result = whatif(documents, without, "--add-nodes", str(added), "-o", "json")
     of_pool = [workload for workload in workloads(35) if workload.pools == ("l4",)]
     # It is unknown whether programs of CUDA 13 run with driver 550.
-    expected = {each.name for each in of_pool if each.shape != "cuda 13"}
+    expected = {workload.name for workload in of_pool if workload.shape != "cuda 13"}
     assert (expected, 0) == (_names(result, "freed"), result.exit_code)
 
 
@@ -203,8 +207,10 @@ def _example(*arguments: str) -> Result:
 def test_images_of_a_known_cuda_version_are_judged_with_another_one() -> None:
     """An image without known libraries breaks on older drivers, one of nvidia/cuda may; unknown ones stay."""
     result = _example("--image-cuda", "13", "-o", "json")
-    found = {workload["workload"]: workload["effect"] for workload in json.loads(result.stdout)["workloads"]}
-    assert {"Deployment/train": "breaks", "Deployment/embed": "unknown"} == found
+    effects = {
+        workload["workload"]: workload["effect"] for workload in json.loads(result.stdout)["workloads"]
+    }
+    assert {"Deployment/train": "breaks", "Deployment/embed": "unknown"} == effects
 
 
 def test_yaml_is_the_document_of_json() -> None:
@@ -218,8 +224,8 @@ def test_yaml_is_the_document_of_json() -> None:
 def test_another_image_is_judged_instead_of_the_old_one() -> None:
     """A reference for a reference; the others do not change."""
     change = "nvidia/cuda:11.8.0-base-ubuntu22.04=nvidia/cuda:13.0.0-base-ubuntu24.04"
-    found = json.loads(_example("--image", change, "-o", "json").stdout)["workloads"]
-    assert [("Deployment/embed", "unknown")] == [(each["workload"], each["effect"]) for each in found]
+    rows = json.loads(_example("--image", change, "-o", "json").stdout)["workloads"]
+    assert [("Deployment/embed", "unknown")] == [(row["workload"], row["effect"]) for row in rows]
 
 
 def test_rules_after_the_change_are_compared_with_those_before(tmp_path: Path) -> None:
@@ -333,11 +339,11 @@ def test_a_pool_that_may_come_frees_what_it_is_compatible_with(tmp_path: Path) -
     }
     path = _write(tmp_path / "pod.json", [pod])
     nodes_path, profile = (
-        str(ROOT / "docs" / each) for each in (DOCS[1][5:], "compatibility/profile-h100.yaml")
+        str(ROOT / "docs" / page) for page in (DOCS[1][5:], "compatibility/profile-h100.yaml")
     )
     arguments = ["whatif", "-f", str(path), "--nodes", nodes_path, "--add-profile", profile, "-o", "json"]
-    found = json.loads(gpugate(*arguments).stdout)["workloads"]
-    assert [("freed", ["profile-h100"])] == [(each["effect"], each["after"]["pools"]) for each in found]
+    rows = json.loads(gpugate(*arguments).stdout)["workloads"]
+    assert [("freed", ["profile-h100"])] == [(row["effect"], row["after"]["pools"]) for row in rows]
 
 
 def test_the_matrix_is_that_after_changes_of_nodes() -> None:
@@ -369,9 +375,9 @@ def test_the_workloads_and_nodes_of_a_cluster_are_those_that_change(tmp_path: Pa
     with running(fake):
         where = ("--kubeconfig", fake.kubeconfig(tmp_path))
         result = gpugate("whatif", *where, "--driver", "595", "-o", "json")
-    found = json.loads(result.stdout)["workloads"]
+    rows = json.loads(result.stdout)["workloads"]
     assert [("breaks", "research", "StatefulSet/train", 1)] == [
-        (each["effect"], each["namespace"], each["workload"], each["podsToMove"]) for each in found
+        (row["effect"], row["namespace"], row["workload"], row["podsToMove"]) for row in rows
     ]
 
 

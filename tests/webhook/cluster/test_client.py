@@ -104,13 +104,13 @@ def test_all_pages_of_all_selectors_are_read(tmp_path: Path) -> None:
     """Without what other clients manage, which rules do not use."""
     other = RULE | {"metadata": RULE["metadata"] | {"name": "other"}}  # type: ignore[operator]
     with _api_server(200, [RULE, other], tmp_path) as kubeconfig:
-        found = Cluster(kubeconfig).rules("kube-public")
+        listed_rules = Cluster(kubeconfig).rules("kube-public")
 
-    assert ["configmap kube-public/mps", "configmap kube-public/other"] == [name for name, _ in found]
-    assert ("v1", "ConfigMap") == (found[0][1]["apiVersion"], found[0][1]["kind"])
-    assert found[0][1]["data"]["rule.yaml"].startswith("match:\n")
-    assert "managedFields" not in found[0][1]["metadata"]
-    assert ["mps", "other"] == [rule.name for rule in load_rules(found).rules]
+    assert ["configmap kube-public/mps", "configmap kube-public/other"] == [name for name, _ in listed_rules]
+    assert ("v1", "ConfigMap") == (listed_rules[0][1]["apiVersion"], listed_rules[0][1]["kind"])
+    assert listed_rules[0][1]["data"]["rule.yaml"].startswith("match:\n")
+    assert "managedFields" not in listed_rules[0][1]["metadata"]
+    assert ["mps", "other"] == [rule.name for rule in load_rules(listed_rules).rules]
 
 
 def test_forty_requests_at_the_same_time_are_no_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -51,9 +51,9 @@ class Followed:
         """List slices, as the reflector does."""
         self.sync.on_change(SLICE, Listed([self.read(slice_) for slice_ in slices]))
 
-    def applied(self, found: dict[str, Any]) -> None:
+    def applied(self, slice_object: dict[str, Any]) -> None:
         """Change a slice, and have the state made."""
-        self.sync.on_change(SLICE, Applied(self.read(found)))
+        self.sync.on_change(SLICE, Applied(self.read(slice_object)))
         self.sync.update()
 
     @property
@@ -291,8 +291,8 @@ def test_of_a_slice_only_what_was_read_is_kept() -> None:
     assert isinstance(applied, Applied)
     kept = [*listed.objects, applied.object]
 
-    assert {"metadata", "read"} == {key for each in kept for key in each}
-    assert {"name", "resourceVersion"} == {key for each in kept for key in each["metadata"]}
-    slices: list[ResourceSlice] = [each["read"] for each in kept]
+    assert {"metadata", "read"} == {key for stored in kept for key in stored}
+    assert {"name", "resourceVersion"} == {key for stored in kept for key in stored["metadata"]}
+    slices: list[ResourceSlice] = [stored["read"] for stored in kept]
     assert 48 == sum(len(slice_.devices) for slice_ in slices)
     assert 1 == len({id(kind) for slice_ in slices for _, kind in slice_.devices})

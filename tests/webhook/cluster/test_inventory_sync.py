@@ -145,8 +145,8 @@ def test_pools_that_could_never_be_read_may_exist_only_if_the_api_server_fails(
 def test_a_kind_that_is_off_stays_off_while_the_api_server_does_not_answer(status: int) -> None:
     """A failure changes nothing of what was known."""
     handler, sync = synced()
-    for each in (500, status, 0, 500, 503):
-        sync.on_unavailable("NodePool", each)
+    for status_code in (500, status, 0, 500, 503):
+        sync.on_unavailable("NodePool", status_code)
 
     assert (set(), set()) == declared(handler)
 
@@ -277,11 +277,11 @@ def test_a_driver_whose_labels_vanished_still_attracts_pods_but_denies_none(
     sync.on_nodes(Listed([t4, a100] if injected else [a100]))
     denied = on_nodes(handler, "13.0")
     sync.on_nodes(Applied(node("a100")))
-    found = on_nodes(handler, cuda)
+    decision = on_nodes(handler, cuda)
 
     assert 1 == len(denied.violations)
-    assert (violations, warnings) == (len(found.violations), len(warning_texts(found)))
-    assert injected is bool(found.patch)
+    assert (violations, warnings) == (len(decision.violations), len(warning_texts(decision)))
+    assert injected is bool(decision.patch)
 
 
 def test_a_former_driver_that_does_not_fit_is_not_excluded_where_another_node_does_not_fit_either() -> None:
@@ -313,7 +313,7 @@ def as_uid(uid: str, labels: dict[str, str]) -> dict[str, Any]:
     return node_object
 
 
-@pytest.mark.parametrize("change", [Applied, lambda found: Listed([found])], ids=["watch", "list"])
+@pytest.mark.parametrize("change", [Applied, lambda pool: Listed([pool])], ids=["watch", "list"])
 def test_a_new_node_of_the_same_name_has_no_labels_of_the_old_one(change: Callable[[Any], Change]) -> None:
     """Its deletion may have fallen into a gap between two watches."""
     handler, sync = synced()

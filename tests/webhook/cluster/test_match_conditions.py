@@ -169,8 +169,8 @@ def test_a_new_object_is_selected_if_a_container_requests_a_resource_of_a_rule(
     spec = template.get("spec", template)
     keys = {
         key
-        for each in (*spec["containers"], *spec["initContainers"])
-        for quantities in each.get("resources", {}).values()
+        for spec_container in (*spec["containers"], *spec["initContainers"])
+        for quantities in spec_container.get("resources", {}).values()
         for key in quantities or {}
     }
     named = any(fnmatchcase(key, pattern) for key in keys for pattern in resources)
@@ -253,8 +253,8 @@ def test_an_update_of_a_pod_that_requests_by_annotation_is_selected_if_an_image_
     """Of any container: the condition does not know which one the annotation is for."""
     text = expression(["annotation/share"], built_in_workloads())
     before, after = (
-        pod(PROXY | {"image": each}, metadata={"annotations": {"share": "1"}}, schedulerName="gang")
-        for each in ("a", image)
+        pod(PROXY | {"image": changed_image}, metadata={"annotations": {"share": "1"}}, schedulerName="gang")
+        for changed_image in ("a", image)
     )
 
     assert selected == asked(text, ("", "Pod"), after, before, with_others=True)
@@ -503,7 +503,10 @@ def test_the_manifest_contains_the_static_condition_and_not_the_one_of_gpugate(
     if request.config.getoption("--update-golden"):
         _write(webhook, text)
         shipped_webhooks.cache_clear()
-    conditions = {each["name"]: each["expression"] for each in shipped_webhooks()[webhook]["matchConditions"]}
+    conditions = {
+        condition["name"]: condition["expression"]
+        for condition in shipped_webhooks()[webhook]["matchConditions"]
+    }
 
     assert text == conditions[STATIC_CONDITION]
     assert CONDITION not in conditions
@@ -514,7 +517,7 @@ def _write(webhook: str, text: str) -> None:
     before, name, after = MANIFEST.read_text("utf-8").partition(f"- name: {webhook}\n")
     block = re.compile(rf"(- name: {STATIC_CONDITION}\n( +)expression: \|-\n)(?:\2 +.*\n)+")
     lines = "".join(f"          {line}\n" for line in text.splitlines())
-    MANIFEST.write_text(before + name + block.sub(lambda found: found[1] + lines, after, count=1), "utf-8")
+    MANIFEST.write_text(before + name + block.sub(lambda match: match[1] + lines, after, count=1), "utf-8")
 
 
 def test_the_manifest_names_the_built_in_kinds() -> None:

@@ -35,7 +35,7 @@ def known(handler: AdmissionHandler, *names: str) -> list[Any]:
 def test_labels_are_added_changed_and_deleted() -> None:
     """A list replaces them all; a namespace that is gone is unknown."""
     handler, sync = synced()
-    found = []
+    states = []
     for change in (
         Listed([namespace("a", team="x"), namespace("b")]),
         Applied(namespace("b", team="y")),
@@ -43,14 +43,14 @@ def test_labels_are_added_changed_and_deleted() -> None:
         Listed([namespace("c")]),
     ):
         sync.on_change(change)
-        found.append(known(handler, "a", "b", "c"))
+        states.append(known(handler, "a", "b", "c"))
 
     assert [
         [{"team": "x"}, {}, None],
         [{"team": "x"}, {"team": "y"}, None],
         [None, {"team": "y"}, None],
         [None, None, {}],
-    ] == found
+    ] == states
 
 
 def test_a_change_of_something_else_does_not_replace_the_snapshot() -> None:

@@ -65,8 +65,8 @@ def test_replicas_nodes_and_restarts_add_no_other_event() -> None:
     fake = FakeApi()
     with running(fake) as api:
         one, other = Gate(api), Gate(api)
-        for each in (one, other):
-            each.events.check()
+        for replica in (one, other):
+            replica.events.check()
         one.handler.set_inventory(inventory(_node("a", "12.2"), _node("b", "12.2")))
         one.events.check()
 
@@ -170,6 +170,6 @@ def test_it_is_off_without_the_right(
         gate.events.start()
         wait_for(lambda: bool(caplog.records))
         gate.handler.set_inventory(inventory(_node("a", "12.4")))
-        wait_for(lambda: "profile events" not in {each.name for each in threading.enumerate()})
+        wait_for(lambda: "profile events" not in {thread.name for thread in threading.enumerate()})
 
     assert 1 == len(fake.requests)

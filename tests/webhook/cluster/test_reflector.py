@@ -238,10 +238,10 @@ def test_a_watch_without_events_is_no_failure_and_does_not_lengthen_pauses() -> 
     with running(fake) as api:
         threading.Thread(target=end_each).start()
         followed = Followed(api, ALL, 60)
-        found = [followed.next() for _ in range(6)]
+        changes = [followed.next() for _ in range(6)]
         followed.close()
 
-    assert ([("Listed", [])] * 6, [1] * 5) == (found, followed.pauses)
+    assert ([("Listed", [])] * 6, [1] * 5) == (changes, followed.pauses)
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])

@@ -44,11 +44,11 @@ def test_an_object_is_read_from_memory_once_its_watch_has_begun() -> None:
     before = [objects.get(PATH), objects.get(CONFIGURATIONS[1])]
     requests = reads(memory)
     objects.on_change(PATH, Listed([memory.objects[PATH]]))
-    found = [objects.get(PATH) for _ in range(3)]
+    answers = [objects.get(PATH) for _ in range(3)]
     more = reads(memory)
     objects.get(CONFIGURATIONS[1])
 
-    assert (before[0], 2, 2, 3) == (found[0], requests, more, reads(memory))
+    assert (before[0], 2, 2, 3) == (answers[0], requests, more, reads(memory))
 
 
 @pytest.mark.parametrize("change", [Listed([]), Deleted({"metadata": {"name": "gpugate"}})])

@@ -15,6 +15,6 @@ from tests.support.image_reading import image
 @pytest.fixture
 def registry(tmp_path: Path) -> Iterator[FakeRegistry]:
     """Yield a registry with the image team/app:1, for linux/amd64."""
-    with fake_registry(tmp_path) as found:
-        image(found, "team/app", CUDA_ENV)
-        yield found
+    with fake_registry(tmp_path) as server:
+        image(server, "team/app", CUDA_ENV)
+        yield server

@@ -155,8 +155,8 @@ def test_documents_that_are_wrong_or_lead_out_of_the_folder_are_refused(
 
 def test_content_with_another_digest_is_refused(tmp_path: Path) -> None:
     """Of a manifest and of a config."""
-    for each in (TOP, OF):
-        name = f"blobs/{each.digest.replace(':', '/')}"
+    for blob in (TOP, OF):
+        name = f"blobs/{blob.digest.replace(':', '/')}"
         path = write_tar(LAYOUT | {name: config({}).body}, tmp_path / "wrong.tar")
         assert Reason.DIGEST_MISMATCH == refusal(path).reason
 

@@ -80,9 +80,12 @@ def test_only_public_addresses_are_allowed_and_local_ones_of_listed_hosts(
     address: str, private: bool, public: bool
 ) -> None:
     """Link-local, multicast and metadata addresses never are, in any notation."""
-    found = ip_address(address)
+    parsed_address = ip_address(address)
 
-    assert (private, public) == (allowed_address(found, private=True), allowed_address(found, private=False))
+    assert (private, public) == (
+        allowed_address(parsed_address, private=True),
+        allowed_address(parsed_address, private=False),
+    )
 
 
 def test_a_registry_that_is_not_listed_is_not_asked(registry: FakeRegistry) -> None:
@@ -150,7 +153,7 @@ def test_a_redirect_passes_the_same_guards(
     assert Reason.BLOCKED == error.reason
     assert message in str(error)
     assert "secret" not in str(error)
-    assert "/x" not in [asked.path for asked in registry.asked]
+    assert "/x" not in [request.path for request in registry.asked]
 
 
 def test_at_most_three_redirects_are_followed(registry: FakeRegistry) -> None:
@@ -158,11 +161,11 @@ def test_at_most_three_redirects_are_followed(registry: FakeRegistry) -> None:
     blob = registry.replies[BLOB]
     for number, target in enumerate(["/1", "/2", BLOB + "?signed=%2F"]):
         registry.replies[f"/{number}"] = Reply(302, {"Location": target})
-    registry.replies[BLOB] = lambda asked: blob if "?" in asked.path else Reply(302, {"Location": "/1"})  # type: ignore[assignment,return-value]
+    registry.replies[BLOB] = lambda request: blob if "?" in request.path else Reply(302, {"Location": "/1"})  # type: ignore[assignment,return-value]
 
     assert "12.4" == str(read(registry.reference("team/app:1")).platforms[0].cuda)
     assert f"{BLOB}?signed=%2F" == registry.asked[-1].path
-    registry.replies[BLOB] = lambda asked: blob if "?" in asked.path else Reply(302, {"Location": "/0"})  # type: ignore[assignment,return-value]
+    registry.replies[BLOB] = lambda request: blob if "?" in request.path else Reply(302, {"Location": "/0"})  # type: ignore[assignment,return-value]
     error = refusal(registry.reference("team/app:1"))
     assert (Reason.BLOCKED, "registry.test: more than 3 redirects") == (error.reason, str(error))
 
@@ -171,11 +174,11 @@ def test_credentials_are_not_sent_to_another_host(registry: FakeRegistry) -> Non
     """Neither after a redirect, nor if that host asks for them, nor when it leads back."""
     copied = registry.replies.copy()
 
-    def guarded(asked: Asked) -> Reply:
-        if not asked.authorization:
+    def guarded(request: Asked) -> Reply:
+        if not request.authorization:
             return Reply(401, {"WWW-Authenticate": "Basic realm=registry"})
         reply = copied[APP]
-        return reply if asked.path == APP else Reply(307, {"Location": registry.url("/cdn", OTHER)})  # type: ignore[return-value]
+        return reply if request.path == APP else Reply(307, {"Location": registry.url("/cdn", OTHER)})  # type: ignore[return-value]
 
     registry.replies |= {APP: guarded, BLOB: guarded}
     registry.replies["/cdn"] = copied[BLOB]
@@ -186,9 +189,9 @@ def test_credentials_are_not_sent_to_another_host(registry: FakeRegistry) -> Non
     refusal(registry.reference("team/app:1"), SETTINGS, Robot())
 
     assert Reason.UNAUTHORIZED == error.reason
-    others = [asked for asked in registry.asked if asked.host == OTHER or asked.path == "/back"]
+    others = [request for request in registry.asked if request.host == OTHER or request.path == "/back"]
     assert 4 <= len(others)
-    assert {""} == {asked.authorization for asked in others}
+    assert {""} == {request.authorization for request in others}
 
 
 @pytest.mark.parametrize(
@@ -207,7 +210,7 @@ def test_a_realm_for_tokens_passes_the_guards(registry: FakeRegistry, realm: str
     registry.replies[APP] = Reply(401, {"WWW-Authenticate": challenge})
 
     assert reason == refusal(registry.reference("team/app:1"), ONLY_REGISTRY, Robot()).reason
-    assert [APP] == [asked.path for asked in registry.asked]
+    assert [APP] == [request.path for request in registry.asked]
 
 
 def test_a_refresh_token_does_not_follow_a_redirect(registry: FakeRegistry) -> None:
@@ -223,7 +226,7 @@ def test_a_refresh_token_does_not_follow_a_redirect(registry: FakeRegistry) -> N
     error = refusal(registry.reference("team/app:1"), SETTINGS, Identity())
 
     assert Reason.INVALID == error.reason
-    assert [REGISTRY, REGISTRY] == [asked.host for asked in registry.asked]
+    assert [REGISTRY, REGISTRY] == [request.host for request in registry.asked]
 
 
 def changing(*answers: str) -> Callable[[str, int], Any]:
@@ -383,7 +386,9 @@ def test_a_proxy_is_asked_to_connect(registry: FakeRegistry) -> None:
         error = refusal("registry.example.com/app:1", settings)
 
     assert Reason.UNAVAILABLE == error.reason
-    assert [("CONNECT", "registry.example.com:443")] == [(asked.method, asked.path) for asked in proxy.asked]
+    assert [("CONNECT", "registry.example.com:443")] == [
+        (request.method, request.path) for request in proxy.asked
+    ]
     assert [] == registry.asked
 
 

@@ -15,7 +15,7 @@ from webhook.images.errors import ImageError, Reason, quoted
 from webhook.images.manifest import Descriptor, choose, digest_of, read_config, read_manifest, verified
 
 OF = config(CUDA_ENV)
-DOCUMENTS = [json.loads(each.body) for each in (OF, manifest(OF), index({"linux/amd64": manifest(OF)}))]
+DOCUMENTS = [json.loads(blob.body) for blob in (OF, manifest(OF), index({"linux/amd64": manifest(OF)}))]
 _JSON = some.recursive(
     some.none() | some.booleans() | some.integers() | some.floats(allow_nan=False) | some.text(),
     lambda inner: some.lists(inner, max_size=3) | some.dictionaries(some.text(), inner, max_size=3),
@@ -42,9 +42,9 @@ def changed(draw: some.DrawFn) -> bytes:
 def test_any_bytes_are_read_or_refused_with_a_reason(body: bytes) -> None:
     """Never another exception; and what is read is printable."""
     with suppress(ImageError):
-        found = read_manifest(body)
-        if not isinstance(found, Descriptor):
-            choose(found)
+        result = read_manifest(body)
+        if not isinstance(result, Descriptor):
+            choose(result)
     with suppress(ImageError):
         platform = read_config(body, digest_of(body))
         assert platform.platform.isprintable()
@@ -71,7 +71,7 @@ def test_each_algorithm_of_digests_is_verified(algorithm: str) -> None:
 @given(some.text())
 def test_a_text_of_a_stranger_is_one_short_printable_line(text: str) -> None:
     """In messages, which go to terminals and logs."""
-    found = quoted(text)
+    line = quoted(text)
 
-    assert found.isprintable()
-    assert len(found) <= 120
+    assert line.isprintable()
+    assert len(line) <= 120

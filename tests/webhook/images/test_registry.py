@@ -64,9 +64,9 @@ def token_registry(registry: FakeRegistry, realm: str, token: str = TOKEN) -> No
     """Make the image require a Bearer token of a realm."""
     copied = registry.replies.copy()
 
-    def guarded(asked: Asked) -> Reply:
-        if asked.authorization == f"Bearer {token}":
-            reply = copied[asked.path]
+    def guarded(request: Asked) -> Reply:
+        if request.authorization == f"Bearer {token}":
+            reply = copied[request.path]
             assert isinstance(reply, Reply)
             return reply
         challenge = f'Bearer realm="{realm}",service="registry",scope="repository:team/app:pull"'
@@ -78,14 +78,14 @@ def token_registry(registry: FakeRegistry, realm: str, token: str = TOKEN) -> No
 
 def test_the_config_of_an_image_is_read(registry: FakeRegistry) -> None:
     """With its digest, its platform and its variables; anonymously, by three requests at most."""
-    found = read(registry.reference("team/app:1"))
-    (platform,) = found.platforms
+    inspected = read(registry.reference("team/app:1"))
+    (platform,) = inspected.platforms
 
-    assert registry.reference("team/app:1") == found.reference
-    assert manifest(config(CUDA_ENV)).digest == found.digest == platform.digest
+    assert registry.reference("team/app:1") == inspected.reference
+    assert manifest(config(CUDA_ENV)).digest == inspected.digest == platform.digest
     assert ("linux/amd64", CUDA_ENV) == (platform.platform, platform.env)
     assert [(APP, ""), (f"/v2/team/app/blobs/{config(CUDA_ENV).digest}", "")] == [
-        (asked.path, asked.authorization) for asked in registry.asked
+        (request.path, request.authorization) for request in registry.asked
     ]
 
 
@@ -94,18 +94,18 @@ def test_an_index_is_read_for_each_platform(registry: FakeRegistry, media_type: 
     """Attestations are skipped; the digest is that of the index."""
     configs = {name: config(CUDA_ENV, name) for name in ("arm64", "amd64")}
     kind = DOCKER_MANIFEST if media_type == DOCKER_INDEX else manifest(configs["amd64"]).media_type
-    manifests = {f"linux/{name}": manifest(each, kind) for name, each in configs.items()}
+    manifests = {f"linux/{name}": manifest(image_config, kind) for name, image_config in configs.items()}
     attestation = manifest(config({}, "none"))
     top = index(manifests | {"unknown/unknown": attestation}, media_type)
     registry.put("team/multi", "1", top, *manifests.values(), *configs.values(), attestation)
 
-    found = read(registry.reference("team/multi:1"))
+    inspected = read(registry.reference("team/multi:1"))
 
-    assert (top.digest, 0) == (found.digest, found.omitted)
+    assert (top.digest, 0) == (inspected.digest, inspected.omitted)
     assert [
         ("linux/amd64", manifests["linux/amd64"].digest),
         ("linux/arm64", manifests["linux/arm64"].digest),
-    ] == [(platform.platform, platform.digest) for platform in found.platforms]
+    ] == [(platform.platform, platform.digest) for platform in inspected.platforms]
 
 
 def test_one_platform_can_be_chosen(registry: FakeRegistry) -> None:
@@ -126,9 +126,9 @@ def test_one_platform_can_be_chosen(registry: FakeRegistry) -> None:
 def test_a_pinned_image_is_read_by_its_digest(registry: FakeRegistry) -> None:
     """Even if a tag is written, too."""
     digest = manifest(config(CUDA_ENV)).digest
-    found = read(registry.reference(f"team/app:other@{digest}"))
+    inspected = read(registry.reference(f"team/app:other@{digest}"))
 
-    assert digest == found.digest
+    assert digest == inspected.digest
     assert f"/v2/team/app/manifests/{digest}" == registry.asked[0].path
 
 
@@ -140,7 +140,7 @@ def test_the_digest_of_a_tag_is_read_without_its_content(registry: FakeRegistry)
         registry.replies[APP] = Reply(200, {}, top.body)
         assert top.digest == reader.digest(parsed(registry.reference("team/app:1"))).result()
 
-    assert ["HEAD", "HEAD", "GET"] == [asked.method for asked in registry.asked]
+    assert ["HEAD", "HEAD", "GET"] == [request.method for request in registry.asked]
 
 
 def test_threads_share_one_pool_of_connections(registry: FakeRegistry) -> None:
@@ -149,11 +149,11 @@ def test_threads_share_one_pool_of_connections(registry: FakeRegistry) -> None:
     for number in range(12):
         image(registry, f"team/app{number}", {"CUDA_VERSION": "12.4.0"})
     with ImageReader(SETTINGS) as reader, ThreadPoolExecutor(12) as threads:
-        found = threads.map(lambda name: reader.inspect(parsed(name)).result().reference, names)
-        assert names == list(found)
+        references = threads.map(lambda name: reader.inspect(parsed(name)).result().reference, names)
+        assert names == list(references)
 
     assert 24 == len(registry.asked)
-    assert 4 >= len({asked.client for asked in registry.asked})
+    assert 4 >= len({request.client for request in registry.asked})
 
 
 def test_a_token_is_requested_from_the_realm_of_the_registry(registry: FakeRegistry) -> None:
@@ -161,11 +161,11 @@ def test_a_token_is_requested_from_the_realm_of_the_registry(registry: FakeRegis
     token_registry(registry, registry.url("/token"))
 
     read(registry.reference("team/app:1"))
-    (token,) = [asked for asked in registry.asked if asked.path.startswith("/token")]
+    (token,) = [request for request in registry.asked if request.path.startswith("/token")]
 
     assert ("/token?service=registry&scope=repository:team/app:pull", "") == (token.path, token.authorization)
     assert ["", "Bearer t0ken", "Bearer t0ken"] == [
-        asked.authorization for asked in registry.asked if asked is not token
+        request.authorization for request in registry.asked if request is not token
     ]
 
 
@@ -176,9 +176,11 @@ def test_credentials_are_sent_to_the_realm_and_only_the_token_to_the_registry(re
     read(registry.reference("team/app:1"), SETTINGS, Known(USER))
 
     assert [(OTHER, BASIC)] == [
-        (asked.host, asked.authorization) for asked in registry.asked if asked.path.startswith("/token")
+        (request.host, request.authorization)
+        for request in registry.asked
+        if request.path.startswith("/token")
     ]
-    assert BASIC not in {asked.authorization for asked in registry.asked if asked.host == REGISTRY}
+    assert BASIC not in {request.authorization for request in registry.asked if request.host == REGISTRY}
 
 
 def test_an_identity_token_is_exchanged_by_post(registry: FakeRegistry) -> None:
@@ -186,7 +188,7 @@ def test_an_identity_token_is_exchanged_by_post(registry: FakeRegistry) -> None:
     token_registry(registry, registry.url("/token"))
 
     read(registry.reference("team/app:1"), SETTINGS, Known(IDENTITY))
-    (token,) = [asked for asked in registry.asked if asked.path.startswith("/token")]
+    (token,) = [request for request in registry.asked if request.path.startswith("/token")]
 
     assert ("POST", "") == (token.method, token.authorization)
     assert b"grant_type=refresh_token&refresh_token=refresh" in token.body
@@ -197,16 +199,16 @@ def test_a_registry_with_basic_authentication_gets_the_password(registry: FakeRe
     """And no anonymous request afterwards."""
     copied = registry.replies.copy()
 
-    def guarded(asked: Asked) -> Reply:
-        reply = copied[asked.path]
+    def guarded(request: Asked) -> Reply:
+        reply = copied[request.path]
         assert isinstance(reply, Reply)
         wrong = Reply(401, {"WWW-Authenticate": 'Basic realm="registry"'})
-        return reply if asked.authorization == BASIC else wrong
+        return reply if request.authorization == BASIC else wrong
 
     registry.replies |= dict.fromkeys(copied, guarded)
     read(registry.reference("team/app:1"), SETTINGS, Known(USER))
 
-    assert ["", BASIC, BASIC] == [asked.authorization for asked in registry.asked]
+    assert ["", BASIC, BASIC] == [request.authorization for request in registry.asked]
     error = refusal(registry.reference("team/app:1"))
     assert (Reason.UNAUTHORIZED, "registry.test: credentials are required") == (error.reason, str(error))
 
@@ -223,7 +225,7 @@ def test_a_registry_token_is_used_as_it_is(registry: FakeRegistry) -> None:
 
     read(registry.reference("team/app:1"), SETTINGS, Known(GIVEN))
 
-    assert not [asked for asked in registry.asked if asked.path.startswith("/token")]
+    assert not [request for request in registry.asked if request.path.startswith("/token")]
 
 
 def test_credentials_that_cannot_be_read_are_an_error_of_the_image(registry: FakeRegistry) -> None:

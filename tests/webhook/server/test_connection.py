@@ -39,13 +39,13 @@ def test_a_head_of_the_longest_length_is_accepted_and_one_byte_more_is_not(end: 
     """Exactly, although it is read in parts."""
     start, head = b"GET / HTTP/1.1\r\nHost: a\r\nX: ", end.removesuffix(b"abc")
     room = OVERHEAD_LIMIT - len(start) - len(b"\r\n") - len(head)
-    found = []
+    answers = []
     for more in (0, 1, 70_000 - OVERHEAD_LIMIT):
         machine = Machine()
         machine.receive(start + b"x" * (room + more) + b"\r\n" + end)
-        found.append(statuses(machine))
+        answers.append(statuses(machine))
 
-    assert [[200], [431], [431]] == found
+    assert [[200], [431], [431]] == answers
 
 
 @pytest.mark.parametrize(
@@ -297,7 +297,7 @@ def room(limit: int, *phases: Phase) -> tuple[list[Any], Any]:
 
 def aborted(those: list[Any]) -> list[int]:
     """Return the places of the connections that were closed."""
-    return [place for place, each in enumerate(those) if each.is_aborted]
+    return [place for place, transport in enumerate(those) if transport.is_aborted]
 
 
 def test_below_the_limit_no_connection_is_closed() -> None:

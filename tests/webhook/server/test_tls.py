@@ -238,9 +238,9 @@ def test_metrics_have_the_expiry_time_of_the_ca_file(tmp_path: Path) -> None:
     TlsCertificate.from_files(tmp_path / "tls.crt", tmp_path / "tls.key")
     expiry = "gpugate_certificate_expiry_timestamp_seconds"
 
-    assert [validity_of(each.certificate_pem).not_after.timestamp() for each in (leaf, authority)] == [
-        REGISTRY.get_sample_value(expiry, {"certificate": which}) for which in ("serving", "ca")
-    ]
+    assert [
+        validity_of(certificate.certificate_pem).not_after.timestamp() for certificate in (leaf, authority)
+    ] == [REGISTRY.get_sample_value(expiry, {"certificate": which}) for which in ("serving", "ca")]
 
 
 def test_the_reason_why_a_certificate_cannot_be_replaced_is_logged(

@@ -189,8 +189,8 @@ def test_levels_and_filters_apply_to_events(
     with logging_to(stream) as (logger, handler):
         change(logger, handler)
         log_event(logger, "filtered", {})
-    for each in [*logger.filters]:
-        logger.removeFilter(each)
+    for log_filter in [*logger.filters]:
+        logger.removeFilter(log_filter)
 
     assert not stream.getvalue()
 

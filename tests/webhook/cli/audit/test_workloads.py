@@ -28,14 +28,17 @@ def _found(*documents: dict[str, Any]) -> list[Workload]:
 
 
 def _shown(*documents: dict[str, Any]) -> list[tuple[str, bool, int]]:
-    return [(each.reference, each.object is not None, len(each.pods)) for each in _found(*documents)]
+    return [
+        (workload.reference, workload.object is not None, len(workload.pods))
+        for workload in _found(*documents)
+    ]
 
 
 def test_a_pod_counts_for_the_highest_controller_that_is_known() -> None:
     """Over several steps, in any order."""
     cron = _object("batch/v1/CronJob", "nightly")
     job = _object("batch/v1/Job", "nightly-1", "batch/v1/CronJob/nightly")
-    pods = [_object("v1/Pod", f"nightly-1-{each}", "batch/v1/Job/nightly-1") for each in "ab"]
+    pods = [_object("v1/Pod", f"nightly-1-{letter}", "batch/v1/Job/nightly-1") for letter in "ab"]
 
     assert [("CronJob/nightly", True, 2)] == _shown(*pods, job, cron) == _shown(cron, job, *pods)
     assert [("Job/nightly-1", True, 2)] == _shown(job, *pods)

@@ -25,7 +25,8 @@ def _objects(*texts: str) -> dict[str, dict[str, Any]]:
     """Return the exported objects by kind and name."""
     loaded = load_rules([(f"rule-{number}", text) for number, text in enumerate(texts)])
     return {
-        f"{each['kind']}/{each['metadata']['name']}": each for each in export(loaded.rules.resources).objects
+        f"{document['kind']}/{document['metadata']['name']}": document
+        for document in export(loaded.rules.resources).objects
     }
 
 
@@ -57,8 +58,8 @@ def test_a_policy_excludes_the_namespaces_that_the_webhook_configurations_let_ad
     binding = objects["ValidatingAdmissionPolicyBinding/gpugate-g"]["spec"]
 
     assert 2 == len(ignored)
-    for each in ignored:
-        assert each in binding["matchResources"]["namespaceSelector"]["matchExpressions"]
+    for condition in ignored:
+        assert condition in binding["matchResources"]["namespaceSelector"]["matchExpressions"]
 
 
 def test_each_action_is_a_separate_policy() -> None:
@@ -164,7 +165,7 @@ def test_a_validation_of_variables_is_listed_as_omitted() -> None:
     rule = resource_rule(KEY, validations=checks)
     exported = export(load_rules([("rule", rule)]).rules.resources)
     (validations,) = [
-        each["spec"]["validations"] for each in exported.objects if "validations" in each["spec"]
+        document["spec"]["validations"] for document in exported.objects if "validations" in document["spec"]
     ]
 
     assert ["!('A' in container.env) is not checked: policies do not have container.env"] == [

@@ -116,14 +116,16 @@ def test_a_later_export_replaces_what_an_earlier_one_wrote(tmp_path: Path) -> No
 
 def test_a_binding_refers_to_the_static_policy_and_fields_of_the_api_server_are_left_out() -> None:
     """Whatever order they have; labels stay."""
-    found = static_manifests([binding("b", "p"), policy("p", failurePolicy="Fail")]).objects[PLUGINS[0]]
+    manifests = static_manifests([binding("b", "p"), policy("p", failurePolicy="Fail")]).objects[PLUGINS[0]]
 
     assert [
         {"name": "p.static.k8s.io", "labels": {"a": "b"}},
         {"name": "b.static.k8s.io", "labels": {"a": "b"}},
-    ] == [each["metadata"] for each in found]
-    assert [{"failurePolicy": "Fail"}, {"policyName": "p.static.k8s.io"}] == [each["spec"] for each in found]
-    assert not any("status" in each for each in found)
+    ] == [manifest["metadata"] for manifest in manifests]
+    assert [{"failurePolicy": "Fail"}, {"policyName": "p.static.k8s.io"}] == [
+        manifest["spec"] for manifest in manifests
+    ]
+    assert not any("status" in manifest for manifest in manifests)
 
 
 def test_what_the_api_server_does_not_accept_in_files_is_left_out_and_listed() -> None:
@@ -172,14 +174,14 @@ def test_the_webhooks_of_the_manifests_call_the_url_with_the_ca(tmp_path: Path) 
         for plugin in (PLUGINS[3], PLUGINS[2])
         for document in documents(tmp_path / plugin / "gpugate.yaml")
     ]
-    called = [webhook.pop("clientConfig") for each in parsed for webhook in each["webhooks"]]
+    called = [webhook.pop("clientConfig") for document in parsed for webhook in document["webhooks"]]
     services = [
         webhook.pop("clientConfig")["service"] for original in originals for webhook in original["webhooks"]
     ]
 
     assert "no caBundle" not in result.stderr
     assert PLUGINS == [plugin["name"] for plugin in json.loads(result.stdout)["plugins"]]
-    assert ["gpugate.static.k8s.io"] * 2 == [each["metadata"]["name"] for each in parsed]
+    assert ["gpugate.static.k8s.io"] * 2 == [document["metadata"]["name"] for document in parsed]
     assert [
         {"url": f"{URL}{service['path']}", "caBundle": base64.b64encode(b"PEM").decode()}
         for service in services
@@ -192,9 +194,9 @@ def test_the_webhooks_of_the_manifests_call_the_url_with_the_ca(tmp_path: Path) 
 def test_a_condition_that_gpugate_keeps_up_to_date_is_left_out_with_a_note() -> None:
     """In a file it would stay as it was, and not select the resources of later rules."""
     result = static_manifests([webhooks("other", CONDITION, url=URL, caBundle="eA==")])
-    (found,) = result.objects[PLUGINS[3]]
+    (configuration,) = result.objects[PLUGINS[3]]
 
-    conditions = [each["name"] for each in found["webhooks"][0]["matchConditions"]]
+    conditions = [condition["name"] for condition in configuration["webhooks"][0]["matchConditions"]]
     ((_, note),) = result.notes
 
     assert ["other"] == conditions

@@ -48,44 +48,44 @@ WHEEL = wheel_url("13.5.37").removeprefix("https://")
 @pytest.fixture
 def sources(tmp_path: Path) -> Iterator[FactSources]:
     """Yield a server with a document of each source."""
-    with fact_sources(tmp_path) as found:
-        put_wheels(found, WHEELS)
-        found.put(RELEASES, (SAMPLES / "releases.json").read_bytes())
-        found.put(REDIST, b"<a href='redistrib_9620.70.06.json'>")
-        found.put(f"{REDIST}redistrib_9620.70.06.json", (SAMPLES / "redistrib_9620.70.06.json").read_bytes())
+    with fact_sources(tmp_path) as served:
+        put_wheels(served, WHEELS)
+        served.put(RELEASES, (SAMPLES / "releases.json").read_bytes())
+        served.put(REDIST, b"<a href='redistrib_9620.70.06.json'>")
+        served.put(f"{REDIST}redistrib_9620.70.06.json", (SAMPLES / "redistrib_9620.70.06.json").read_bytes())
         api = "https://api.github.com/repos/triton-inference-server/server"
-        found.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
-        found.put(
+        served.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
+        served.put(
             f"https://raw.githubusercontent.com/triton-inference-server/server/{COMMIT}/{TRITON}",
             (SAMPLES / "compatibility.md").read_bytes(),
         )
         for repository, documents in RELEASES_ON_GITHUB.items():
             tags = json.dumps([{"name": "v9.33.0", "commit": {"sha": COMMIT}}]).encode()
-            found.put(f"https://api.github.com/repos/{repository}/tags", tags)
+            served.put(f"https://api.github.com/repos/{repository}/tags", tags)
             for path, sample in documents.items():
                 url = f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{path}"
-                found.put(url, (SAMPLES / sample).read_bytes())
-        found.put(cuda_images.COMMITS, json.dumps([{"id": COMMIT}]).encode())
-        found.put(
+                served.put(url, (SAMPLES / sample).read_bytes())
+        served.put(cuda_images.COMMITS, json.dumps([{"id": COMMIT}]).encode())
+        served.put(
             f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md",
             (SAMPLES / "supported-tags.md").read_bytes(),
         )
         for framework in ("pytorch", "tensorflow", "jax"):
             notes = f"https://docs.nvidia.com/deeplearning/frameworks/{framework}-release-notes"
-            found.put(f"{notes}/index.html", b"<a href='rel-98-03.html'>")
-            found.put(f"{notes}/rel-98-03.html", (SAMPLES / "rel-98-03.html").read_bytes())
+            served.put(f"{notes}/index.html", b"<a href='rel-98-03.html'>")
+            served.put(f"{notes}/rel-98-03.html", (SAMPLES / "rel-98-03.html").read_bytes())
         repository = "aws/karpenter-provider-aws"
         commits = f"https://api.github.com/repos/{repository}/commits"
-        found.put(commits, json.dumps([{"sha": COMMIT}]).encode())
-        found.put(f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{INSTANCES}", KNOWN_INSTANCES)
+        served.put(commits, json.dumps([{"sha": COMMIT}]).encode())
+        served.put(f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{INSTANCES}", KNOWN_INSTANCES)
         api = "https://api.github.com/repos/NVIDIA/k8s-test-infra"
-        found.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
-        found.put(f"{api}/contents/{PROFILES}", json.dumps([{"name": "x9000.yaml"}]).encode())
-        found.put(
+        served.put(f"{api}/commits", json.dumps([{"sha": COMMIT}]).encode())
+        served.put(f"{api}/contents/{PROFILES}", json.dumps([{"name": "x9000.yaml"}]).encode())
+        served.put(
             f"https://raw.githubusercontent.com/NVIDIA/k8s-test-infra/{COMMIT}/{PROFILES}/x9000.yaml",
             (SAMPLES / "x9000.yaml").read_bytes(),
         )
-        yield found
+        yield served
 
 
 @pytest.fixture
@@ -169,23 +169,23 @@ def test_a_second_run_reads_only_what_may_have_changed_and_changes_nothing(
     folder: Path, sources: FactSources
 ) -> None:
     update(folder, sources)
-    before, asked = content(folder), len(sources.requested)
+    before, requests_before = content(folder), len(sources.requested)
     result = update(folder, sources)
 
     assert (0, "", "no changes\n") == (result.exit_code, result.stdout, result.stderr)
     assert before == content(folder)
-    assert [] == [path for path in sources.requested[asked:] if path.endswith((".whl", ".yaml"))]
+    assert [] == [path for path in sources.requested[requests_before:] if path.endswith((".whl", ".yaml"))]
 
 
 def test_a_new_release_is_one_row_more(folder: Path, sources: FactSources) -> None:
     update(folder, sources)
-    asked = len(sources.requested)
+    requests_before = len(sources.requested)
     put_wheels(sources, WHEELS | {"13.6.1": wheel("compute_120")})
     result = update(folder, sources, "toolkit_wheels")
 
     assert (0, "toolkit_wheels: CUDA 13.6 added: built for 12.0\n") == (result.exit_code, result.stdout)
     assert [wheel_url("13.6.1").removeprefix("https://")] == [
-        path for path in sources.requested[asked:] if path.endswith(".whl")
+        path for path in sources.requested[requests_before:] if path.endswith(".whl")
     ]
 
 

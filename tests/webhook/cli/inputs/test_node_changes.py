@@ -66,8 +66,10 @@ def test_a_driver_changes_the_nodes_of_its_pool_only(pool: Any, branch: int) -> 
     after, affected = with_driver(state, DriverChange(pool.name, driver))
     of_pool = {name for name in before if name.startswith(f"{pool.name}-")}
     expected = {
-        name: replace(found, driver=str(driver.version), cuda=driver.cuda) if name in of_pool else found
-        for name, found in before.items()
+        name: replace(capabilities, driver=str(driver.version), cuda=driver.cuda)
+        if name in of_pool
+        else capabilities
+        for name, capabilities in before.items()
     }
     assert (expected, of_pool) == (_capabilities(after), set(affected.nodes))
 
@@ -111,11 +113,11 @@ def test_nodes_are_selected_by_gpu_and_by_label_too() -> None:
 
 def test_a_name_of_a_pool_and_of_a_gpu_on_other_nodes_is_ambiguous() -> None:
     """The message says how to write each of them."""
-    found = nodes(per_pool=1)
-    found[0]["metadata"]["labels"][POOLS[0].label] = "t4"  # a pool of V100s with this name
-    found[1]["metadata"]["labels"][POOLS[1].label] = "other"
+    cluster_nodes = nodes(per_pool=1)
+    cluster_nodes[0]["metadata"]["labels"][POOLS[0].label] = "t4"  # a pool of V100s with this name
+    cluster_nodes[1]["metadata"]["labels"][POOLS[1].label] = "other"
     with pytest.raises(ChangeError) as error:
-        with_driver(EditableInventory.of(found, RuleSet()), DriverChange("t4", parse_driver("595")))
+        with_driver(EditableInventory.of(cluster_nodes, RuleSet()), DriverChange("t4", parse_driver("595")))
     assert "write cloud.google.com/gke-nodepool=t4 for the pool, or nvidia.com/gpu.product=Tesla-T4" in str(
         error.value
     )
@@ -134,9 +136,12 @@ def test_an_unknown_name_is_an_error_that_suggests_one() -> None:
 def test_a_node_with_gpus_that_reports_no_driver_reports_it_then() -> None:
     """A node without GPUs stays as it is."""
     labels = {"nvidia.com/gpu.product": "Tesla-T4"}
-    found = [{"metadata": {"name": "gpu", "labels": labels}}, {"metadata": {"name": "cpu", "labels": {}}}]
+    cluster_nodes = [
+        {"metadata": {"name": "gpu", "labels": labels}},
+        {"metadata": {"name": "cpu", "labels": {}}},
+    ]
     after, affected = with_driver(
-        EditableInventory.of(found, RuleSet()), DriverChange("", parse_driver("580"))
+        EditableInventory.of(cluster_nodes, RuleSet()), DriverChange("", parse_driver("580"))
     )
     reported = _capabilities(after)
     assert ("580.95.05", (13, 0)) == (reported["gpu"].driver, reported["gpu"].cuda)
@@ -188,13 +193,13 @@ def test_devices_of_dra_report_the_driver_of_their_node() -> None:
         "pool": {"name": "t4-0", "generation": 1, "resourceSliceCount": 1},
         "devices": [{"name": "gpu-0", "attributes": attributes}],
     }
-    found = {
+    devices = {
         "apiVersion": "resource.k8s.io/v1",
         "kind": "ResourceSlice",
         "metadata": {"name": "s"},
         "spec": spec,
     }
-    state = EditableInventory.of([*nodes(per_pool=1), found], RuleSet())
+    state = EditableInventory.of([*nodes(per_pool=1), devices], RuleSet())
     after, _ = with_driver(state, DriverChange("t4", parse_driver("595")))
     assert ("595.71.05", (13, 2)) == (
         _capabilities(after)["t4-0"].driver,
@@ -221,8 +226,8 @@ def test_an_added_profile_replaces_that_of_the_same_name() -> None:
 
 def test_no_object_is_changed() -> None:
     """The functions return new objects."""
-    found, again = nodes(per_pool=1), nodes(per_pool=1)
-    state = EditableInventory.of(found, RuleSet())
+    cluster_nodes, again = nodes(per_pool=1), nodes(per_pool=1)
+    state = EditableInventory.of(cluster_nodes, RuleSet())
     with_driver(state, DriverChange("", parse_driver("595")))
     without_pool(state, "t4")
-    assert again == found
+    assert again == cluster_nodes

@@ -174,7 +174,9 @@ def test_the_matrix_agrees_with_admission(terms: SharingPolicy, rule: str, limit
             level = level_of(cell)
 
             assert (level is not Level.INCOMPATIBLE) is decision.allowed
-            warned = level is Level.UNKNOWN or (level is Level.UNSTABLE and any(each.warns for each in cell))
+            warned = level is Level.UNKNOWN or (
+                level is Level.UNSTABLE and any(result.warns for result in cell)
+            )
             assert warned is bool(warning_texts(decision))
 
 
@@ -379,7 +381,7 @@ def test_nodes_without_gpu_labels_are_listed(tmp_path: Path) -> None:
     """They are no bad input: a cluster without feature discovery has only such nodes. Ten are named."""
     path = tmp_path / "nodes.json"
     path.write_text(json.dumps([{"metadata": {"name": f"n{at:02}"}} for at in range(12)]), "utf-8")
-    result, found = _run("--nodes", path), json.loads(_run("--nodes", path, "-o", "json").stdout)
+    result, report = _run("--nodes", path), json.loads(_run("--nodes", path, "-o", "json").stdout)
     names = [f"n{at:02}" for at in range(12)]
 
     assert (0, "") == (result.exit_code, result.stdout)
@@ -387,7 +389,7 @@ def test_nodes_without_gpu_labels_are_listed(tmp_path: Path) -> None:
         f"note: not in the table: 12 nodes without GPU labels: {', '.join(names[:10])}, …; "
         "GPU Feature Discovery or `gpugate node label` adds labels\n"
     ) == result.stderr
-    assert ([], [], names) == (found["classes"], found["rows"], found["unlabelled"])
+    assert ([], [], names) == (report["classes"], report["rows"], report["unlabelled"])
 
 
 # The image
@@ -421,8 +423,8 @@ def test_all_content_is_inside_the_page(nodes: Path) -> None:
     root = ET.fromstring(_run("--nodes", nodes, "-o", "svg").stdout)
     page = [float(root.get(size, "")) for size in ("width", "height")]
     placed = [element for element in root.iter() if "x" in element.attrib]
-    right = max(float(each.get("x", "")) + float(each.get("width", "0")) for each in placed)
-    bottom = max(float(each.get("y", "")) + float(each.get("height", "0")) for each in placed)
+    right = max(float(element.get("x", "")) + float(element.get("width", "0")) for element in placed)
+    bottom = max(float(element.get("y", "")) + float(element.get("height", "0")) for element in placed)
 
     assert [right < page[0], bottom < page[1]] == [True, True]
 
@@ -482,14 +484,16 @@ SIGHT = {
 def _seen(colour: str, sight: str) -> tuple[float, float, float]:
     """Return a colour in CIE L*a*b*, in which equal distances are equally visible."""
     srgb = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
-    linear = [each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in srgb]
+    linear = [
+        channel / 12.92 if channel <= 0.04045 else ((channel + 0.055) / 1.055) ** 2.4 for channel in srgb
+    ]
     red, green, blue = (
-        sum(weight * each for weight, each in zip(row, linear, strict=True)) for row in SIGHT[sight]
+        sum(weight * channel for weight, channel in zip(row, linear, strict=True)) for row in SIGHT[sight]
     )
     x = (0.4124 * red + 0.3576 * green + 0.1805 * blue) / 0.9505
     y = 0.2126 * red + 0.7152 * green + 0.0722 * blue
     z = (0.0193 * red + 0.1192 * green + 0.9505 * blue) / 1.089
-    f, g, h = (max(each, 0) ** (1 / 3) for each in (x, y, z))
+    f, g, h = (max(ratio, 0) ** (1 / 3) for ratio in (x, y, z))
     return 116 * g - 16, 500 * (f - g), 200 * (g - h)
 
 

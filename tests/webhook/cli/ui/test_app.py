@@ -173,12 +173,12 @@ def test_a_question_is_posted(path: str) -> None:
 
 
 def test_the_page_knows_what_it_can_choose() -> None:
-    found = Client(nodes=T4).get("/api/session").json
+    session = Client(nodes=T4).get("/api/session").json
 
-    assert found
-    assert {"builtin": "builtin"} == found["rules"]
-    assert {"names": "nodes.yaml", "count": 1} == found["nodes"]
-    assert 6 == len(found["examples"])
+    assert session
+    assert {"builtin": "builtin"} == session["rules"]
+    assert {"names": "nodes.yaml", "count": 1} == session["nodes"]
+    assert 6 == len(session["examples"])
 
 
 def test_a_matrix_has_the_reasons_of_each_cell() -> None:
@@ -197,11 +197,11 @@ def test_a_matrix_has_each_node_once_by_the_labels_of_any_rule() -> None:
     nodes = node("t4", {"nvidia.com/gpu.product": "T4"}), node("x1", {"example.com/gpu": "X1"})
     page = Page({"own": Rules("own", rules, ("own",))}, Session().workloads)
 
-    found = matrix(page, asked(node_text=yaml.safe_dump_all(nodes)))
+    answer = matrix(page, asked(node_text=yaml.safe_dump_all(nodes)))
 
-    (table,) = found["tables"]
+    (table,) = answer["tables"]
     assert ["T4", "X1"] == sorted(table["facts"][0]["values"])
-    assert 0 == found["unlabelled"]
+    assert 0 == answer["unlabelled"]
 
 
 def test_without_nodes_the_matrix_has_all_drivers_and_gpus() -> None:

@@ -17,9 +17,9 @@ def test_a_case_that_is_written_is_read_again() -> None:
     """With comments, and mistakes in the texts."""
     pod, nodes = f"# mine\n{POD}\tx: [\n", f"# theirs\n{T4}"
 
-    found = read_case(write_case(new_page(), asked(pod, nodes, namespace="ml")))
+    case = read_case(write_case(new_page(), asked(pod, nodes, namespace="ml")))
 
-    assert (pod, nodes, "ml", ["builtin"]) == (found.pod, found.nodes, found.namespace, found.rules)
+    assert (pod, nodes, "ml", ["builtin"]) == (case.pod, case.nodes, case.namespace, case.rules)
 
 
 def test_a_case_has_the_nodes_of_the_files_of_the_command() -> None:

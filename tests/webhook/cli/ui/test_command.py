@@ -152,8 +152,8 @@ def test_a_pod_and_a_case_are_shown_first(tmp_path: Path) -> None:
     for name, namespace, nodes in (("pod.yaml", "default", ""), ("case.yaml", "ml", T4)):
         with ui_process("-f", str(tmp_path / name)) as address:
             _, cookie = _status(address, "GET", f"/?{urlsplit(address).query}", {})
-            found = _json(address, cookie, "GET", "/api/session")
-        assert (POD, nodes, namespace) == (found["pod"], found["nodeText"], found["namespace"])
+            session = _json(address, cookie, "GET", "/api/session")
+        assert (POD, nodes, namespace) == (session["pod"], session["nodeText"], session["namespace"])
 
 
 @pytest.mark.parametrize(

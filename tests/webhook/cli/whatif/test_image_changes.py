@@ -39,7 +39,10 @@ def test_all_containers_of_an_object_get_the_new_image() -> None:
     """The object that is given stays as it is; one without the image is returned itself."""
     spec = {"initContainers": [{"image": "a/b:1"}], "containers": [{"image": "a/b:2"}, {"image": "c"}]}
     changed = with_images({"spec": spec}, [ImageChange("a/b", "d/e")])
-    images = [each["image"] for each in (*changed["spec"]["initContainers"], *changed["spec"]["containers"])]
+    images = [
+        container["image"]
+        for container in (*changed["spec"]["initContainers"], *changed["spec"]["containers"])
+    ]
     assert (["d/e:1", "d/e:2", "c"], "a/b:1") == (images, spec["initContainers"][0]["image"])
     assert spec is with_images(spec, [ImageChange("x", "y")])
 

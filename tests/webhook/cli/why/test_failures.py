@@ -163,7 +163,7 @@ def test_a_violation_by_facts_is_the_cause_and_the_error_that_it_foresees_its_ev
         first.text.en,
         first.fix.en,
     )
-    assert [lines[0]] == [each.text for each in first.evidence]
+    assert [lines[0]] == [statement.text for statement in first.evidence]
     assert "gpu-memory" == second.name
 
 
@@ -189,13 +189,13 @@ Events:
   ----     ------            ----               ----               -------
   Warning  FailedScheduling  72s (x3 over 10m)  scheduler  0/3 nodes are available: 3 Insufficient a/b.
 """
-    found = causes(ALLOWED, log_statements(Text("log"), text))
+    explained = causes(ALLOWED, log_statements(Text("log"), text))
 
-    assert [Certainty.CERTAIN] * 2 == [cause.certainty for cause in found]
+    assert [Certainty.CERTAIN] * 2 == [cause.certainty for cause in explained]
     assert ["OOMKilled", "FailedScheduling: 0/3 nodes are available: 3 Insufficient a/b."] == [
-        cause.evidence[0].text for cause in found
+        cause.evidence[0].text for cause in explained
     ]
-    assert [6, 10] == [cause.evidence[0].place[1]["line"] for cause in found]
+    assert [6, 10] == [cause.evidence[0].place[1]["line"] for cause in explained]
 
 
 def test_a_violation_of_rules_that_may_not_be_in_force_is_no_cause() -> None:
@@ -266,7 +266,7 @@ def test_certain_causes_come_first() -> None:
     lines = [(Source.LOG, SAMPLES["gpu-memory"]), (Source.STATUS, SAMPLES["oom-killed"])]
     both = causes(ALLOWED, [Statement(source, Text("place"), line) for source, line in lines])
 
-    assert ["oom-killed", "gpu-memory"] == [each.name for each in both]
+    assert ["oom-killed", "gpu-memory"] == [cause.name for cause in both]
 
 
 def test_the_last_lines_of_a_log_are_read_with_their_numbers() -> None:

@@ -48,9 +48,9 @@ class Failing:
 def test_the_credentials_of_a_pods_pull_secret_are_used() -> None:
     """By registry and path, as the kubelet does it."""
     memory = stored(**{"registry.example.com": entry("a"), "registry.example.com/team": entry("b")})
-    found = PullSecrets(memory, {"registry.example.com/team/app:1": [PULL]}.__getitem__).find(IMAGE)
+    credentials = PullSecrets(memory, {"registry.example.com/team/app:1": [PULL]}.__getitem__).find(IMAGE)
 
-    assert found == Credentials("b", "x")
+    assert credentials == Credentials("b", "x")
 
 
 def test_only_the_secrets_of_pods_with_the_image_are_read() -> None:

@@ -60,7 +60,7 @@ def rows(of: FactStore) -> list[dict[str, Any]]:
 
 def in_one_shard(count: int, prefix: str = "registry.example.com/x") -> list[str]:
     """Return images whose digests fall to the first ConfigMap."""
-    names = (f"{prefix}:{each}" for each in itertools.count())
+    names = (f"{prefix}:{number}" for number in itertools.count())
     return list(itertools.islice((name for name in names if shard_of(digest(name)) == NAMES[0]), count))
 
 

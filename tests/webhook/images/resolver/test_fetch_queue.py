@@ -18,10 +18,10 @@ HOUR = 3600.0
 
 def queue(*images: str, chance: float = 1.0) -> FetchQueue:
     """Return a queue in which these images wait; the registry is the first part of each."""
-    found = FetchQueue(lambda: chance)
+    filled = FetchQueue(lambda: chance)
     for image in images:
-        found.add(image, image.partition("/")[0], 0.0)
-    return found
+        filled.add(image, image.partition("/")[0], 0.0)
+    return filled
 
 
 def failed_at(of: FetchQueue, image: str, now: float, reason: Reason = Reason.NOT_FOUND) -> float:

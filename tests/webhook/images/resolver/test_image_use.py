@@ -26,9 +26,9 @@ def under(steps: tuple[str, ...], spec: dict[str, Any]) -> dict[str, Any]:
 
 def pod(*containers: dict[str, Any], name: str = "a", namespace: str = "ml", **spec: Any) -> dict[str, Any]:
     """Return a pod."""
-    found = under(("spec",), {"containers": list(containers), **spec})
-    found["metadata"] |= {"name": name, "namespace": namespace}
-    return found
+    document = under(("spec",), {"containers": list(containers), **spec})
+    document["metadata"] |= {"name": name, "namespace": namespace}
+    return document
 
 
 def use(

@@ -21,11 +21,11 @@ def documents(path: str) -> list[Any]:
 
 def own() -> set[str]:
     """Return the time series of the resolver."""
-    found = (var for var in vars(metrics).values() if isinstance(var, Counter | Gauge))
+    collectors = (var for var in vars(metrics).values() if isinstance(var, Counter | Gauge))
     names = {
         family.name + ("_total" if family.type == "counter" else "")
-        for each in found
-        for family in each.describe()
+        for collector in collectors
+        for family in collector.describe()
     }
     return {name for name in names if "_watch_" not in name}
 

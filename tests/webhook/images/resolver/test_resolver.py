@@ -58,12 +58,12 @@ class FakeReader:
     def digest(self, image: Image) -> Future[str]:
         """Return its digest."""
         future: Future[str] = Future()
-        found = self._answer("HEAD", image)
-        error = found.exception()
+        answer = self._answer("HEAD", image)
+        error = answer.exception()
         if error:
             future.set_exception(error)
         else:
-            future.set_result(found.result().digest)
+            future.set_result(answer.result().digest)
         return future
 
     def _answer(self, method: str, image: Image) -> Future[InspectedImage]:
@@ -108,15 +108,17 @@ class World:
 
     def sync(self) -> None:
         """Show the resolver the rules and its own ConfigMaps."""
-        own = [each for path, each in self.api.objects.items() if path.startswith(CONFIG_MAPS)]
-        shown = [each for each in own if "gpugate.dev/type" in each["metadata"].get("labels", {})]
+        own = [config_map for path, config_map in self.api.objects.items() if path.startswith(CONFIG_MAPS)]
+        shown = [
+            config_map for config_map in own if "gpugate.dev/type" in config_map["metadata"].get("labels", {})
+        ]
         for number, rule in enumerate(self.rules):
             rule["metadata"].setdefault("resourceVersion", f"rule-{number}")
         self.resolver.rules.change(Listed([*self.rules, *shown]))
 
     def catalog(self) -> ImageCatalog:
         """Return what the gate reads."""
-        objects = [each for each in self.api.objects.values() if each.get("data")]
+        objects = [stored for stored in self.api.objects.values() if stored.get("data")]
         loaded = load_rules(
             [(document["metadata"]["name"], dump_yaml(document)) for document in objects], NAMESPACE
         )
@@ -273,12 +275,12 @@ def test_requirements_that_are_too_long_are_left_out() -> None:
 def test_an_image_with_hostile_facts_writes_nothing() -> None:
     """Its platform or its digest is none."""
     platform = PlatformConfig("linux", "amd64: {}\n", digest("x"), ENV, {})
-    for found in (
+    for hostile in (
         InspectedImage(APP, digest("x"), (platform,)),
         InspectedImage(APP, "sha256:x", inspected(APP, "x").platforms),
     ):
         world = World()
-        world.reader.images[APP] = found
+        world.reader.images[APP] = hostile
         before = fetches("invalid")
         world.steps()
 
@@ -291,7 +293,7 @@ def test_a_config_map_without_images_is_no_rule_and_keeps_what_others_set() -> N
     for name in NAMES:
         world.api.put(f"{CONFIG_MAPS}/{name}", {"metadata": {"labels": {"app": "x"}}})
     world.steps()
-    (path,) = [path for path, each in world.api.objects.items() if each.get("data")]
+    (path,) = [path for path, config_map in world.api.objects.items() if config_map.get("data")]
     filled = world.api.objects[path]["metadata"]
     world.pods()
     world.steps(UNUSED_S)
