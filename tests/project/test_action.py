@@ -66,7 +66,9 @@ class Repository:
 
     def run(self, base: str, **inputs: str) -> Job:
         """Run the action's own steps; base: the commit before the change. Inputs have _ for -."""
-        values = {f"inputs.{name}": each.get("default", "") for name, each in ACTION["inputs"].items()}
+        values = {
+            f"inputs.{name}": declared.get("default", "") for name, declared in ACTION["inputs"].items()
+        }
         values |= {f"inputs.{name.replace('_', '-')}": value for name, value in inputs.items()}
         values |= {"github.event.pull_request.base.sha || github.event.before": base}
         values |= {"github.event.pull_request.number": "7"}
@@ -172,7 +174,7 @@ class GitHub:
     @property
     def comments(self) -> list[str]:
         """The texts of the comments."""
-        return [each["body"] for each in json.loads((self.folder / "comments").read_text("utf-8"))]
+        return [comment["body"] for comment in json.loads((self.folder / "comments").read_text("utf-8"))]
 
 
 @pytest.fixture
@@ -203,8 +205,8 @@ def test_a_change_with_a_pod_that_would_be_denied_fails_the_job(repository: Repo
     assert "2 objects: " in job.summary
     assert "| error | a pod.yaml:15 |" in job.summary
     assert [("error", "a%20pod.yaml")] == [
-        (each["level"], each["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
-        for each in job.results["preview"]
+        (result["level"], result["locations"][0]["physicalLocation"]["artifactLocation"]["uri"])
+        for result in job.results["preview"]
     ]
 
 
@@ -332,7 +334,7 @@ def test_each_input_is_used_and_none_is_part_of_a_script() -> None:
 
     assert set(ACTION["inputs"]) == used
     assert not [step["name"] for step in steps if "${{" in step["run"]]
-    assert all(each.get("description") for each in ACTION["inputs"].values())
+    assert all(declared.get("description") for declared in ACTION["inputs"].values())
 
 
 _DEPLOYMENT: Final = """\

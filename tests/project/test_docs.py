@@ -127,9 +127,9 @@ def _misused(arguments: Sequence[str]) -> str:
     rest = list(arguments)
     try:
         while isinstance(command, click.Group) and rest and not rest[0].startswith("-"):
-            _, found, rest = command.resolve_command(context, rest)
-            assert found
-            command, context = found, click.Context(found, context, found.name)
+            _, subcommand, rest = command.resolve_command(context, rest)
+            assert subcommand
+            command, context = subcommand, click.Context(subcommand, context, subcommand.name)
         if rest:
             command.make_context(command.name, rest)
     except click.exceptions.Exit:  # --help
@@ -167,8 +167,8 @@ def _run(script: str, folder: Path) -> tuple[int, str]:
 
 def _refusal(fence: Fence, folder: Path) -> Iterator[str]:
     """Yield what is wrong with a refusal by kubectl: `preview` and `lint` give the same reasons."""
-    asked = re.sub(r"kubectl \w+ -f -$", "gpugate lint -", fence.text, flags=re.MULTILINE)
-    _, printed = _run(re.sub(r"kubectl \w+ -f", "gpugate preview -f", asked), folder)
+    linted = re.sub(r"kubectl \w+ -f -$", "gpugate lint -", fence.text, flags=re.MULTILINE)
+    _, printed = _run(re.sub(r"kubectl \w+ -f", "gpugate preview -f", linted), folder)
     reasons = _REASON.findall(fence.shown or "")
     if not reasons:
         yield f"{fence.where}: no reason in this refusal"
@@ -249,9 +249,11 @@ def test_every_command_of_a_page_is_one_that_there_is(page: str) -> None:
     """Those too that need a cluster, and those inside a line."""
     text = text_of(page)
     writes = {fence.file for fence in fences(text, page)}
-    found = {f"{place}: {' '.join(words)}": mistake_in(words, writes) for place, words in typed(text, page)}
+    mistakes = {
+        f"{place}: {' '.join(words)}": mistake_in(words, writes) for place, words in typed(text, page)
+    }
 
-    assert {} == {command: mistake for command, mistake in found.items() if mistake}
+    assert {} == {command: mistake for command, mistake in mistakes.items() if mistake}
 
 
 def unrun(text: str, page: str) -> Iterator[str]:
@@ -312,9 +314,11 @@ def test_a_reader_of_the_readme_comes_to_every_page() -> None:
         page = todo.pop()
         paths = [match[1].partition("#")[0] for match in _LINK.finditer(text_of(str(page)))]
         links = {(page.parent / path).resolve() for path in paths if path}
-        found = {each for each in map(ROOT.joinpath, PAGES) if {each, each.parent} & links}
-        todo += found - reached
-        reached |= found
+        linked = {
+            page_path for page_path in map(ROOT.joinpath, PAGES) if {page_path, page_path.parent} & links
+        }
+        todo += linked - reached
+        reached |= linked
 
     assert [] == sorted({*PAGES} - {str(page.relative_to(ROOT)) for page in reached})
 
@@ -393,9 +397,9 @@ def test_what_is_not_as_a_page_says_is_told_with_itsline_of(
     page: str, told: list[str], tmp_path: Path
 ) -> None:
     """The tests above can fail."""
-    found = differences(f"# Page\n\n{page}", "page.md", tmp_path)
+    lines = differences(f"# Page\n\n{page}", "page.md", tmp_path)
 
-    assert told == [line.partition(":\n")[0] for line in found]
+    assert told == [line.partition(":\n")[0] for line in lines]
 
 
 @pytest.mark.parametrize(
@@ -411,6 +415,6 @@ def test_what_is_not_as_a_page_says_is_told_with_itsline_of(
 )
 def test_a_command_that_there_is_not_is_told(command: str, mistake: str) -> None:
     """Wherever in a line it stands."""
-    (found,) = filter(None, (mistake_in(words, ()) for words in commands(command)))
+    (reported,) = filter(None, (mistake_in(words, ()) for words in commands(command)))
 
-    assert mistake in found
+    assert mistake in reported

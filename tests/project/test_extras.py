@@ -38,23 +38,23 @@ _EXAMPLES: Final = "docs/examples"
 @cache
 def installed_by(name: str, extra: str = "") -> frozenset[str]:
     """Return a distribution and all that it requires on this machine, by canonical names."""
-    found: set[str] = {canonicalize_name(name)}
+    names: set[str] = {canonicalize_name(name)}
     for requirement in map(Requirement, requires(name) or ()):
         if requirement.marker is None or requirement.marker.evaluate({"extra": extra}):
-            found |= installed_by(requirement.name)
-    return frozenset(found)
+            names |= installed_by(requirement.name)
+    return frozenset(names)
 
 
 def distributions(extra: str) -> set[str]:
     """Return what `pip install gpugate[extra]` installs; without an extra: `pip install gpugate`."""
     listed = PROJECT["project"]["optional-dependencies"].get(extra, [])
-    found: set[str] = set() if extra else {"gpugate"}
+    names: set[str] = set() if extra else {"gpugate"}
     for requirement in map(Requirement, [*PROJECT["project"]["dependencies"], *listed]):
         if requirement.name == "gpugate":
-            found |= {name for extra in requirement.extras for name in distributions(extra)}
+            names |= {name for extra in requirement.extras for name in distributions(extra)}
         else:
-            found |= installed_by(requirement.name)
-    return found
+            names |= installed_by(requirement.name)
+    return names
 
 
 def run(extra: str, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -118,14 +118,14 @@ def test_new_facts_are_pushed_and_one_pull_request_says_what_changed(
     body = (runner.root / "body").read_text("utf-8")
     created = runner.commands
     unchanged = runner.run(sources)
-    asked = runner.commands
+    then = runner.commands
     runner.pull_request("7")
     put_wheels(sources, {"13.6.1": wheel("compute_120")})
     renewed = runner.run(sources)
 
     assert [0, 0, 0] == [*first.values()] == [*unchanged.values()] == [*renewed.values()]
     assert ["pr list", "pr create"] == [" ".join(command.split()[:2]) for command in created]
-    assert created == asked
+    assert created == then
     assert "pr edit facts-update --body-file body" == runner.commands[-1]
     assert "- toolkit_wheels: CUDA 13.5 added: built for 9.0 10.0" in body.splitlines()
     pushed = subprocess.run(

@@ -58,10 +58,12 @@ def test_the_arguments_are_options_of_serve() -> None:
 def test_probes_ask_for_pages_that_there_are() -> None:
     """Over TLS."""
     pages = {rule.rule for rule in create_app(builtin_handler()).url_map.iter_rules()}
-    asked = [CONTAINER[f"{probe}Probe"]["httpGet"] for probe in ("startup", "readiness", "liveness")]
+    pages_of_probes = [
+        CONTAINER[f"{probe}Probe"]["httpGet"] for probe in ("startup", "readiness", "liveness")
+    ]
 
-    assert {"/healthz", "/readyz"} == {each["path"] for each in asked} & pages
-    assert {("https", "HTTPS")} == {(each["port"], each["scheme"]) for each in asked}
+    assert {"/healthz", "/readyz"} == {probe["path"] for probe in pages_of_probes} & pages
+    assert {("https", "HTTPS")} == {(probe["port"], probe["scheme"]) for probe in pages_of_probes}
 
 
 def test_the_drain_and_the_slowest_client_fit_into_the_grace_period() -> None:
@@ -140,17 +142,17 @@ def _expressions() -> Iterator[str]:
 
 def _series() -> dict[str, set[str]]:
     """Return the labels of each time series that the program exposes, and of those that Prometheus adds."""
-    found = {"up": set[str]()}
+    labels_by_series = {"up": set[str]()}
     for metric in vars(metrics).values():
         if isinstance(metric, Counter | Gauge | Histogram):
             (family,) = metric.describe()
             suffixes = {Counter: ["_total"], Gauge: [""], Histogram: ["_bucket", "_sum", "_count"]}[
                 type(metric)
             ]
-            found |= {f"{family.name}{suffix}": set(metric._labelnames) for suffix in suffixes}
+            labels_by_series |= {f"{family.name}{suffix}": set(metric._labelnames) for suffix in suffixes}
             if isinstance(metric, Histogram):
-                found[f"{family.name}_bucket"] |= {"le"}
-    return {name: labels | {"job", "instance", "namespace"} for name, labels in found.items()}
+                labels_by_series[f"{family.name}_bucket"] |= {"le"}
+    return {name: labels | {"job", "instance", "namespace"} for name, labels in labels_by_series.items()}
 
 
 # Of PromQL, what the expressions use.
@@ -164,13 +166,13 @@ def test_an_expression_asks_for_metrics_and_labels_that_there_are(expression: st
     series = _series()
     rest = re.sub(r'"[^"]*"', '""', expression)
     assert rest.count("(") == rest.count(")")
-    asked = set()
+    known_labels = set()
     for name, matchers in re.findall(r"\b((?:gpugate_\w+|up)\b)(?:\{(.*?)\})?", rest):
         assert name in series
-        asked |= series[name]
+        known_labels |= series[name]
         assert set(re.findall(r'(\w+)\s*(?:=~|!~|!=|=)\s*""', matchers)) <= series[name]
     for grouped in re.findall(r"\b(?:by|on) \((.*?)\)", rest):
-        assert set(grouped.split(", ")) <= asked
+        assert set(grouped.split(", ")) <= known_labels
     rest = re.sub(r"\{.*?\}|\[.*?\]|\b(?:by|on) \(.*?\)|\b(?:gpugate_\w+|up)\b", " ", rest)
 
     assert set(re.findall(r"\b[a-z_]+\b(?=\s*\()", rest)) <= _FUNCTIONS
@@ -365,13 +367,13 @@ def test_an_overlay_of_five_lines_changes_a_built_in_rule(tmp_path: Path) -> Non
 def test_developers_may_list_what_the_commands_read_of_nodes_and_rules_and_nothing_else() -> None:
     """As the base has it for the webhook, without claims and labels of others; nobody is bound to it."""
     base = yaml.safe_load_all((MANIFESTS / "base/rbac.yaml").read_text("utf-8"))
-    gate = next(each for each in base if each["kind"] == "ClusterRole")
+    gate = next(document for document in base if document["kind"] == "ClusterRole")
     role, rules = yaml.safe_load_all((MANIFESTS / "components/view/rbac.yaml").read_text("utf-8"))
 
-    def listed(found: Any) -> set[tuple[str, str]]:
+    def listed(role_document: Any) -> set[tuple[str, str]]:
         return {
             (group, name)
-            for rule in found["rules"]
+            for rule in role_document["rules"]
             for group in rule["apiGroups"]
             for name in rule["resources"]
         }
@@ -381,7 +383,9 @@ def test_developers_may_list_what_the_commands_read_of_nodes_and_rules_and_nothi
     wanted = {(group, name) for group, name in listed(gate) if name not in others and group not in groups}
     assert ("ClusterRole", wanted) == (role["kind"], listed(role))
     assert ("kube-public", {("", "configmaps")}) == (rules["metadata"]["namespace"], listed(rules))
-    assert {"list"} == {verb for each in (role, rules) for rule in each["rules"] for verb in rule["verbs"]}
+    assert {"list"} == {
+        verb for document in (role, rules) for rule in document["rules"] for verb in rule["verbs"]
+    }
 
 
 def test_the_reports_may_list_each_kind_of_workload_and_write_only_reports() -> None:

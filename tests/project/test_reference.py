@@ -27,6 +27,6 @@ def test_every_kind_has_an_example_without_errors_or_warnings() -> None:
     warnings = lint(shown.items(), now=0.0)
     kinds = [kind for kind in schemas() if kind != "config-map"]
 
-    assert [] == [str(each) for each in (*warnings.errors, *warnings.warnings)]
+    assert [] == [str(problem) for problem in (*warnings.errors, *warnings.warnings)]
     assert len(kinds) == len(shown) == len(list(warnings.rules))
     assert [] == [where for where, text in shown.items() if not accepted(text)]

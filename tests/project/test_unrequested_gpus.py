@@ -77,12 +77,14 @@ def test_both_policies_select_the_same_objects_and_namespaces() -> None:
 def test_a_request_is_a_resource_of_the_built_in_rules(file: str, request: pytest.FixtureRequest) -> None:
     """`--update-golden` rewrites it."""
     rules = Session().rules
-    of_cuda = RuleSet(compatibility=tuple(each for each in rules.compatibility if each.sharing.cuda))
-    every, cuda = (_KEY_TEST.findall(expression(resources_of(each), PODS))[0] for each in (rules, of_cuda))
+    of_cuda = RuleSet(compatibility=tuple(rule for rule in rules.compatibility if rule.sharing.cuda))
+    every, cuda = (
+        _KEY_TEST.findall(expression(resources_of(rule_set), PODS))[0] for rule_set in (rules, of_cuda)
+    )
     if request.config.getoption("--update-golden"):
         path = COMPONENT / file
-        found = iter((every, cuda))
-        path.write_text(_KEY_TEST.sub(lambda _: next(found), path.read_text("utf-8")), "utf-8")
+        replacements = iter((every, cuda))
+        path.write_text(_KEY_TEST.sub(lambda _: next(replacements), path.read_text("utf-8")), "utf-8")
     variables = _variables(file)
 
     assert [every] == _KEY_TEST.findall(variables["requested"])

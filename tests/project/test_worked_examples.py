@@ -36,7 +36,9 @@ def test_the_page_shows_the_answers_of_today(language: Language, request: pytest
 
 def test_every_manifest_is_an_example_or_belongs_to_one() -> None:
     """No file is forgotten."""
-    used = {name for each in examples() for name in (each.file, f"nodes/{each.nodes}", *each.rules)}
+    used = {
+        name for example in examples() for name in (example.file, f"nodes/{example.nodes}", *example.rules)
+    }
     files = {str(path.relative_to(ROOT / FOLDER)) for path in (ROOT / FOLDER).rglob("*.yaml")}
 
     assert set() == files - used
@@ -44,8 +46,12 @@ def test_every_manifest_is_an_example_or_belongs_to_one() -> None:
 
 def test_every_subject_has_an_example() -> None:
     """One that finds something, with a fix that is tried; for NVLink, there is nothing to find."""
-    answers = {each.subject: "patched" for each in examples() if each.subject and each.answer == "patched"}
-    answers |= {each.subject: each.answer for each in examples() if each.fix or each.nodes_fix}
+    answers = {
+        example.subject: "patched"
+        for example in examples()
+        if example.subject and example.answer == "patched"
+    }
+    answers |= {example.subject: example.answer for example in examples() if example.fix or example.nodes_fix}
     numbers = range(1, len(subjects()) + 1)
 
     assert [] == [number for number in numbers if number not in answers]
@@ -80,7 +86,9 @@ def test_an_example_of_another_command_has_its_answer(name: str) -> None:
     assert [] == [words for words in example.says if words not in result.output]
 
 
-@pytest.mark.parametrize("name", [name for name, each in EXAMPLES.items() if each.fix or each.nodes_fix])
+@pytest.mark.parametrize(
+    "name", [name for name, example in EXAMPLES.items() if example.fix or example.nodes_fix]
+)
 def test_what_an_answer_says_to_do_works(name: str, tmp_path: Path) -> None:
     """Done, nothing is found any more, except what the example names."""
     example = EXAMPLES[name]
@@ -116,6 +124,6 @@ def test_every_denial_and_warning_has_a_fix_that_is_tried() -> None:
     """Of the manifest or of the nodes."""
     assert [] == [
         name
-        for name, each in EXAMPLES.items()
-        if each.answer in ("denied", "warned") and not each.fix and not each.nodes_fix
+        for name, example in EXAMPLES.items()
+        if example.answer in ("denied", "warned") and not example.fix and not example.nodes_fix
     ]
