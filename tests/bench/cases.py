@@ -206,7 +206,7 @@ def builtin() -> Loaded:
 def catalog() -> list[dict[str, Any]]:
     """Return the ConfigMaps of the built-in rules."""
     texts = [text for _, text in read_path(str(ROOT / "rules/catalog"))]
-    documents = [each for text in texts for each in yaml.load_all(text, Loader=yaml.CSafeLoader)]
+    documents = [document for text in texts for document in yaml.load_all(text, Loader=yaml.CSafeLoader)]
     return [document for document in documents if document["kind"] == "ConfigMap"]
 
 

@@ -196,7 +196,7 @@ def _compare(pods: str, spec: dict[str, Any], creator: _Creator, effort: Effort)
             times[variant].append(creator.one_by_one(variant, spec, max(1, share // 2)))
     rate, time = Samples(rates), Samples(times)
     added = {
-        variant: [each - bare for each, bare in zip(times[variant], times[_NONE], strict=True)]
+        variant: [took - bare for took, bare in zip(times[variant], times[_NONE], strict=True)]
         for variant in _VARIANTS
     }
     rows = tuple(

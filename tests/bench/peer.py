@@ -289,10 +289,10 @@ def _flooded(loads: Sequence[_PeerLoad], pods: int, rounds: int) -> tuple[Sample
     rates: dict[str, list[float]] = {load.peer.name: [] for load in loads}
     cpu: dict[str, list[float]] = {load.peer.name: [] for load in loads}
     for _ in range(rounds):
-        for each in loads:
-            rate, used = each.flood(pods)
-            rates[each.peer.name].append(rate)
-            cpu[each.peer.name].append(used)
+        for peer_load in loads:
+            rate, used = peer_load.flood(pods)
+            rates[peer_load.peer.name].append(rate)
+            cpu[peer_load.peer.name].append(used)
     return Samples(rates), Samples(cpu)
 
 
@@ -303,10 +303,10 @@ def _paced(loads: Sequence[_PeerLoad], name: str, rate: float, rounds: int) -> T
     """
     times: dict[int, dict[str, list[float]]] = {at: {load.peer.name: [] for load in loads} for at in (50, 99)}
     for _ in range(rounds):
-        for each in loads:
-            took = each.load.paced(max(_LEAST_PACED, round(rate * _PACED_S)), rate)
+        for peer_load in loads:
+            took = peer_load.load.paced(max(_LEAST_PACED, round(rate * _PACED_S)), rate)
             for at, samples in times.items():
-                samples[each.peer.name].append(percentile(took, at))
+                samples[peer_load.peer.name].append(percentile(took, at))
     rows = tuple(
         (
             load.peer.name,

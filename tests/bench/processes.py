@@ -119,11 +119,11 @@ def _after(server: Served, part: int, count: int) -> float:
     bodies = [*BY_RULES.values(), *BY_NODES.values()]
     changes = [*NEW_JOB.values(), OWN["own quantity"]]
     fresh = [changed(bodies[-4], part * count + number, *changes) for number in range(count // 4)]
-    mixed = [each for number, body in enumerate(fresh) for each in (body, *_three(bodies, number))]
+    mixed = [review for number, body in enumerate(fresh) for review in (body, *_three(bodies, number))]
     with load(server.webhook(), mixed or bodies, _CONNECTIONS) as sender:
         sender.flood(count)
     return server.resident_mb()
 
 
 def _three(bodies: list[bytes], number: int) -> list[bytes]:
-    return [bodies[(3 * number + each) % len(bodies)] for each in range(3)]
+    return [bodies[(3 * number + offset) % len(bodies)] for offset in range(3)]

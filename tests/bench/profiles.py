@@ -37,7 +37,7 @@ def _profile(name: str, effort: Effort) -> Table:
     stats = pstats.Stats(profiler)
     whole: float = stats.total_tt  # type: ignore[attr-defined]
     functions = stats.stats.items()  # type: ignore[attr-defined]
-    slowest = sorted(functions, key=lambda each: -each[1][2])[:_SHOWN]
+    slowest = sorted(functions, key=lambda function: -function[1][2])[:_SHOWN]
     rows = tuple(
         (_place(*where), f"{own / whole:.0%}", f"{within / whole:.0%}", f"{count / calls:.0f}")
         for where, (_, count, own, within, _) in slowest

@@ -79,11 +79,11 @@ class Browser:
     def accessibility_violations(self) -> list[str]:
         """Return what axe-core finds in the page as it is shown now: rule, what to do, and where."""
         self.driver.execute_script((_MODULES / "axe-core" / "axe.min.js").read_text("utf-8"))
-        found: Any = self.driver.execute_async_script(_AXE)
-        assert isinstance(found, list), found
+        violations: Any = self.driver.execute_async_script(_AXE)
+        assert isinstance(violations, list), violations
         return [
-            f"{each['id']}: {each['help']}: {', '.join(str(node['target']) for node in each['nodes'])}"
-            for each in found
+            f"{rule['id']}: {rule['help']}: {', '.join(str(node['target']) for node in rule['nodes'])}"
+            for rule in violations
         ]
 
 
@@ -111,8 +111,8 @@ def invalid_html(file: Path) -> list[str]:
     """Return what html-validate reports of a file: the standard preset, and its rules for documents."""
     settings = Path(__file__).with_name("html-validate.json")
     command = [
-        str(each)
-        for each in (_MODULES / ".bin" / "html-validate", "--config", settings, "--formatter", "json", file)
+        str(word)
+        for word in (_MODULES / ".bin" / "html-validate", "--config", settings, "--formatter", "json", file)
     ]
     run = subprocess.run(command, capture_output=True, encoding="utf-8", check=False)
     assert run.returncode in (0, 1), run.stderr

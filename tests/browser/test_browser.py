@@ -37,7 +37,7 @@ def test_invalid_html_is_found(page: Path) -> None:
     """A block in a text."""
     page.write_text(_PAGE.format("<p><span><div>text</div></span></p>"), "utf-8")
 
-    assert "element-permitted-content" in {found.split(": ")[1] for found in invalid_html(page)}
+    assert "element-permitted-content" in {problem.split(": ")[1] for problem in invalid_html(page)}
 
 
 def test_low_contrast_is_found(browser: Browser, page: Path) -> None:
@@ -60,7 +60,7 @@ def test_an_error_of_a_script_and_a_request_to_another_host_are_found(browser: B
     browser.open(page)
 
     assert "other.invalid" in browser.hosts()
-    assert any("missing is not defined" in each for each in browser.console())
+    assert any("missing is not defined" in message for message in browser.console())
 
 
 def test_a_page_that_is_wider_than_the_window_is_found(browser: Browser, page: Path) -> None:

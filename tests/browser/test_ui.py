@@ -32,8 +32,8 @@ _PICTURE = ROOT / "docs" / "pictures" / "ui.png"
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
     """Return the address of a running page."""
-    with ui_process() as found:
-        yield found
+    with ui_process() as url:
+        yield url
 
 
 class Page:
@@ -50,8 +50,8 @@ class Page:
 
     def all(self, selector: str) -> list[WebElement]:
         """Return the elements of a CSS selector."""
-        found: list[WebElement] = self.browser.driver.find_elements(By.CSS_SELECTOR, selector)
-        return found
+        elements: list[WebElement] = self.browser.driver.find_elements(By.CSS_SELECTOR, selector)
+        return elements
 
     def text(self, name: str) -> str:
         """Return the text that an element shows."""
@@ -272,7 +272,7 @@ def test_a_patch_is_shown_as_a_diff_with_the_nodes_that_are_left(page: Page) -> 
     page.choose("example", "A driver too old for the image")
     page.until(lambda: "patched" in page.text("verdict"))
 
-    assert "+ affinity:" in [" ".join(each.text.split()) for each in page.all(".diff .added")]
+    assert "+ affinity:" in [" ".join(element.text.split()) for element in page.all(".diff .added")]
     assert "1 of 2 nodes" in page.text("objects")
     assert "a100" in page.text("objects")
 
@@ -397,7 +397,7 @@ def test_a_page_of_another_origin_gets_no_answer(browser: Browser, page: Page, t
         ".then((answer) => done(answer.status), (error) => done(error.name))"
     )
     assert "TypeError" == browser.driver.execute_async_script(script, f"{address}/api/evaluate")
-    assert any("blocked by CORS policy" in each for each in browser.console())
+    assert any("blocked by CORS policy" in message for message in browser.console())
 
 
 def test_the_page_is_valid_html(page: Page, tmp_path: Path) -> None:
@@ -409,7 +409,7 @@ def test_the_page_is_valid_html(page: Page, tmp_path: Path) -> None:
     script = "return document.documentElement.outerHTML"
     file.write_text(f"<!DOCTYPE html>\n{page.browser.driver.execute_script(script)}\n", "utf-8")
 
-    assert [] == [each for each in invalid_html(file) if "require-sri" not in each]
+    assert [] == [problem for problem in invalid_html(file) if "require-sri" not in problem]
 
 
 def test_the_picture_of_the_pages_is_of_this_page(page: Page, request: pytest.FixtureRequest) -> None:
