@@ -215,8 +215,8 @@ class Rotation(RuleBasedStateMachine):
         self.rotate_the_authority()
         self.continue_replica(index, ENOUGH)
         self.wait(PLAN.settling, list(REPLICAS))
-        for each in (index, *REPLICAS):
-            self.continue_replica(each, ENOUGH)
+        for replica in (index, *REPLICAS):
+            self.continue_replica(replica, ENOUGH)
 
     @invariant()
     def every_served_leaf_is_trusted(self) -> None:

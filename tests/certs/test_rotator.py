@@ -90,7 +90,7 @@ def test_of_replicas_that_start_at_once_exactly_one_creates_the_authority() -> N
         bundles = list(threads.map(CertRotator.reconcile, rotators))
 
     assert {stored(memory).authority} == {bundle.authority for bundle in bundles}
-    assert {stored(memory).leaf} == {each.pair() for each in rotators}
+    assert {stored(memory).leaf} == {replica.pair() for replica in rotators}
     assert {stored(memory).trusted} == ca_bundles(memory)
 
 
@@ -260,7 +260,7 @@ def test_tls_clients_that_trust_the_current_ca_bundle_never_fail() -> None:
         seen = [load.result() for load in loads]
 
     assert clock.now - START < timedelta(hours=1)
-    assert {5} == {len(each) for each in seen}
+    assert {5} == {len(trusted) for trusted in seen}
     assert {stored(memory).trusted} == ca_bundles(memory)
     assert 1 == len(stored(memory).trusted)
 
@@ -287,8 +287,8 @@ def test_a_deleted_secret_is_created_again_and_served_leaves_stay_trusted_for_th
     """Operators delete it to replace all certificates."""
     memory, clock = with_configurations(), Clock()
     one, other = rotator(memory, clock), rotator(memory, clock)
-    for each in (one, other):
-        each.reconcile()
+    for replica in (one, other):
+        replica.reconcile()
     old = stored(memory).authority.certificate_pem
     del memory.objects[SECRET]
     one.reconcile()
@@ -322,7 +322,7 @@ def test_the_bundle_is_observed_for_metrics() -> None:
     assert observed[-1] == stored(memory)
     assert observed[-1].leaf
     ends = [
-        validity_of(each.certificate_pem).not_after for each in (observed[-1].authority, observed[-1].leaf)
+        validity_of(pair.certificate_pem).not_after for pair in (observed[-1].authority, observed[-1].leaf)
     ]
     assert [START + timedelta(days=3650), START + timedelta(days=90)] == ends
 

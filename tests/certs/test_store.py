@@ -49,10 +49,10 @@ def test_an_empty_store_holds_no_bundle(store: Store) -> None:
 @pytest.mark.parametrize("bundle", [FULL, BARE, replace(FULL, previous=(), leaf=None)])
 def test_a_saved_bundle_is_loaded(store: Store, bundle: Bundle) -> None:
     """Before the first leaf, during a rotation and after it; also over another bundle."""
-    for each in (bundle, FULL, bundle):
-        store.save(each, store.load())
+    for saved in (bundle, FULL, bundle):
+        store.save(saved, store.load())
 
-        assert each == store.load().bundle
+        assert saved == store.load().bundle
 
 
 def test_a_write_over_a_changed_store_is_a_conflict(store: Store) -> None:
@@ -164,8 +164,8 @@ def test_a_new_secret_has_the_tls_type_and_an_existing_one_keeps_its_other_data(
     store.save(BARE, store.load())
     made = memory.objects.pop(SECRET)
     data = {"tls.crt": "", "note": b64encode(b"kept").decode(), "tls.key": ""}
-    for found in ({"data": None}, {}, {"data": {"tls.crt": "", "tls.key": ""}}):
-        memory.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"team": "ml"}}} | found)
+    for content in ({"data": None}, {}, {"data": {"tls.crt": "", "tls.key": ""}}):
+        memory.put(SECRET, {"type": "Opaque", "metadata": {"labels": {"team": "ml"}}} | content)
         store.save(BARE, store.load())
     held = memory.objects[SECRET]
     memory.put(SECRET, held | {"data": held["data"] | data | {"ca.crt": held["data"]["ca.crt"]}})

@@ -26,13 +26,13 @@ WARNED: Final = 3
 
 def preview(complaint: str, manifest: str) -> tuple[int, str]:
     """Return exit status and messages of `gpugate preview` for a manifest of a complaint."""
-    status, found = previewed(complaint, manifest)
+    status, answer = previewed(complaint, manifest)
     denials = [
         f"deny: {violation['message']}\n"
-        for violation in found["violations"]
+        for violation in answer["violations"]
         if violation["action"] == "deny"
     ]
-    return status, "".join([*denials, *(f"warn: {warning}\n" for warning in found["warnings"])])
+    return status, "".join([*denials, *(f"warn: {warning}\n" for warning in answer["warnings"])])
 
 
 def previewed(complaint: str, manifest: str) -> tuple[int, dict[str, Any]]:

@@ -54,18 +54,18 @@ def reasons(decision: Decision) -> list[str]:
 
 def test_every_manifest_is_checked_or_not_checked_with_a_reason() -> None:
     """None is passed over in silence."""
-    found = list(documents())
-    checked = sum(each.has_containers for each in found)
+    manifests = list(documents())
+    checked = sum(manifest.has_containers for manifest in manifests)
     rest: dict[str, list[str]] = {}
-    for each in found:
-        if not each.has_containers:
-            rest.setdefault("; ".join(reasons(each.decision)), []).append(each.name)
-    lines = [f"{len(found)} documents, checked: {BEFORE} before, {checked} now"]
+    for unchecked in manifests:
+        if not unchecked.has_containers:
+            rest.setdefault("; ".join(reasons(unchecked.decision)), []).append(unchecked.name)
+    lines = [f"{len(manifests)} documents, checked: {BEFORE} before, {checked} now"]
     lines += [f"not checked, {len(names)}: {reason}" for reason, names in sorted(rest.items())]
     print("", *lines, sep="\n")  # noqa: T201
 
     assert "" not in rest
-    assert checked / len(found) > 0.95
+    assert checked / len(manifests) > 0.95
 
 
 def test_every_accelerator_in_a_manifest_has_a_rule_or_is_not_checked() -> None:

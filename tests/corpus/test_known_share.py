@@ -47,8 +47,8 @@ def gpu_images() -> Iterator[str]:
 
 def _resources(raw: dict[str, Any]) -> set[object]:
     resources = raw.get("resources")
-    found = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, dict) else []
-    return {name for quantities in found if isinstance(quantities, dict) for name in quantities}
+    amounts = [resources.get(key) for key in ("limits", "requests")] if isinstance(resources, dict) else []
+    return {name for quantities in amounts if isinstance(quantities, dict) for name in quantities}
 
 
 def known(catalog: ImageCatalog, images: list[str]) -> float:

@@ -167,7 +167,9 @@ def _broken(registry: _Registry, breaks: _BreaksRegistry, failures: Sequence[Rea
         with breaks(registry):
             registry.name_new_images(world)
             yield
-            world.until(lambda: all(registry.failures(each) >= n for each, n in Counter(failures).items()))
+            world.until(
+                lambda: all(registry.failures(failure) >= n for failure, n in Counter(failures).items())
+            )
 
     return broken
 

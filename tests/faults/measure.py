@@ -80,7 +80,7 @@ class Outcome:
     def lost(self) -> list[str]:
         """Describe the losses, one phrase each; empty if there are none."""
         results, wrong = self.results, self.reviews.wrong + self.creations.wrong
-        losses = [f"{results[each]} {each}" for each in (UNANSWERED, REFUSED) if results[each]]
+        losses = [f"{results[loss]} {loss}" for loss in (UNANSWERED, REFUSED) if results[loss]]
         losses += [f"{count} answered wrong: {about}" for about, count in wrong.items()]
         if losses and (gaps := self.reviews.gaps + self.creations.gaps):
             losses.append(f"retried, answered after at most {max(gaps):.1f} s")
@@ -93,10 +93,10 @@ class Outcome:
     def undeclared(self, fault: Fault) -> list[str]:
         """Return the losses that the fault does not declare."""
         results = self.results
-        found = [each for each in (UNANSWERED, REFUSED, WRONG) if results[each] and each not in fault.loses]
+        losses = [loss for loss in (UNANSWERED, REFUSED, WRONG) if results[loss] and loss not in fault.loses]
         if self.reviews.open + self.creations.open or self.recovered_s is None or not results[RIGHT]:
-            found.append("not recovered")
-        return found
+            losses.append("not recovered")
+        return losses
 
 
 def measure(world: World, fault: Fault, seconds: float) -> Outcome:

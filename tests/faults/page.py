@@ -64,7 +64,7 @@ def text(fault: Fault, outcome: Outcome, seconds: float) -> str:
 
 def markdown(outcomes: Mapping[str, Outcome], command: Sequence[str], seconds: float, load: float) -> str:
     """Return the page. command: its command line; seconds: its duration; load: the load average before it."""
-    found = [(fault, outcomes[fault.name]) for fault in FAULTS if fault.name in outcomes]
+    outcomes_of_faults = [(fault, outcomes[fault.name]) for fault in FAULTS if fault.name in outcomes]
     rows = [
         (
             fault.name,
@@ -75,9 +75,9 @@ def markdown(outcomes: Mapping[str, Outcome], command: Sequence[str], seconds: f
             _recovered(outcome),
             _growth(outcome),
         )
-        for fault, outcome in found
+        for fault, outcome in outcomes_of_faults
     ]
-    remedies = [f"- **{fault.name}**: {fault.remedy}\n" for fault, _ in found if fault.loses]
+    remedies = [f"- **{fault.name}**: {fault.remedy}\n" for fault, _ in outcomes_of_faults if fault.loses]
     versions = f"{build.pinned(build.KUBERNETES)}, {build.pinned(build.ETCD)}"
     facts = render_facts(command, seconds, load, {"Kubernetes, etcd": versions})
     return "".join((_HEAD, facts, "\n## Faults\n\n", render_rows(COLUMNS, rows), _LOSSES, *remedies))

@@ -86,8 +86,8 @@ class Probe:
             message = response.get("status", {}).get("message", "")
         except (ValueError, LookupError, TypeError, AttributeError):
             return False
-        found = edits if self.allowed else message
-        holds = self.needle in found if self.needle else not found
+        text = edits if self.allowed else message
+        holds = self.needle in text if self.needle else not text
         return response.get("allowed") is self.allowed and holds
 
 

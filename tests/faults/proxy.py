@@ -108,11 +108,11 @@ class Proxy:
     def cut(self) -> None:
         """Reset all open connections."""
         with self._lock:
-            for each in self._open:
+            for connection in self._open:
                 with suppress(OSError):
-                    each.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
                     # Not SSLSocket's own method, which would take the session from the thread that reads.
-                    socket.socket.shutdown(each, socket.SHUT_RD)
+                    socket.socket.shutdown(connection, socket.SHUT_RD)
 
     def opened(self, connection: socket.socket) -> None:
         """Register a connection for `cut`."""

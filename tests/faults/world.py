@@ -132,7 +132,7 @@ class World:
         ports = [self.port]
         if how.replicas > 1:
             held = [stack.enter_context(reserve_port()) for _ in range(how.replicas)]
-            ports = [each.getsockname()[1] for each in held]
+            ports = [held_port.getsockname()[1] for held_port in held]
         self.gates = [self._gate(how, port) for port in ports]
         for gate in self.gates:
             stack.enter_context(gate)

@@ -69,9 +69,9 @@ def test_each_folder_has_a_cause() -> None:
 def test_the_cause_of_a_recorded_failure_is_named(name: str) -> None:
     """First, and certain only if the evidence proves it. The exit status is 1, unless the pod runs."""
     result = _why(ROOT / name, "-o", "json")
-    found = [(cause["name"], cause["certain"]) for cause in json.loads(result.stdout)["causes"]]
+    causes = [(cause["name"], cause["certain"]) for cause in json.loads(result.stdout)["causes"]]
 
-    assert CAUSES[name] == next(iter(found), None)
+    assert CAUSES[name] == next(iter(causes), None)
     assert (0 if name == "runs" else 1) == result.exit_code
 
 
@@ -109,7 +109,7 @@ _ERRORS: Final = {
 def test_each_error_of_the_page_has_its_cause(tmp_path: Path) -> None:
     """As a log alone, or as the state of a pod."""
     texts = dict(re.findall(r"^## (.+)\n\n```text\n(.+)\n```$", _PAGE, re.MULTILINE))
-    found = {}
+    causes = {}
     for heading, text in texts.items():
         where = _ERRORS[heading][1]
         status = {
@@ -125,6 +125,6 @@ def test_each_error_of_the_page_has_its_cause(tmp_path: Path) -> None:
         (tmp_path / "pod.yaml").write_text(json.dumps(pod | {"status": status}), "utf-8")
         option = ("--log", tmp_path / "log.txt") if where == "log" else ("-f", tmp_path / "pod.yaml")
         (cause, *_) = json.loads(gpugate("why", *option, "-o", "json").stdout)["causes"] or [{"name": ""}]
-        found[heading] = cause["name"], where
+        causes[heading] = cause["name"], where
 
-    assert found == _ERRORS
+    assert causes == _ERRORS
