@@ -90,9 +90,9 @@ FAMILIES = [
     ("nvcr.io/nvidia/tritonserver:26.09-trtllm-python-py3", ">=13.1?", "9.0"),
     ("nvcr.io/nvidia/jax:26.10-py3", "13.4?", "9.0"),
     ("nvcr.io/nvidia/tensorrt-llm/release:1.3.0", ">=13.1?", "9.0"),
-    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.2", "13.0", ""),
-    ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.7.0", ">=13.0?", ""),
-    ("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.4.2", "13.1", ""),
+    ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.2", "13.0", "13.0"),
+    ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.7.0", ">=13.0?", "13.0"),
+    ("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:1.4.2", "13.1", "9.0"),
     ("vllm/vllm-omni:v0.24.0", "13.0", "13.0"),
     ("ghcr.io/huggingface/text-embeddings-inference:cuda-1.9.4", ">=12.9?", "12.9"),
     ("ghcr.io/huggingface/text-embeddings-inference:89-1.9.4", ">=12.9?", "12.9"),
@@ -119,7 +119,7 @@ FAMILIES = [
     ("nvcr.io/nvidia/ai-dynamo/vllm-runtime-cu13:0.8.1", "13.0", ""),
     ("nvcr.io/nvidia/ai-dynamo/vllm-runtime:0.6.1", "12.8", ""),
     ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:0.7.1", "12.8", ""),
-    ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.3.0", "13.0", ""),
+    ("nvcr.io/nvidia/ai-dynamo/sglang-runtime:1.3.0", "13.0", "13.0"),
     ("nvcr.io/nvidia/ai-dynamo/tensorrtllm-runtime:0.8.1.post2", "13.0", ""),
     ("nvcr.io/nvidia/ai-dynamo/dynamo-frontend:1.0.0", "none", ""),
     ("pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime", "11.7", ""),
@@ -469,6 +469,26 @@ def test_forward_compatibility_libraries_can_be_on_the_loader_path(
 ) -> None:
     """In an image on nvidia/cuda they are not."""
     assert libraries is find(image).cuda_compat
+
+
+@pytest.mark.parametrize(
+    ("image", "server"),
+    [
+        ("vllm-runtime:1.6.0", "docker.io/vllm/vllm-openai:v0.31.0"),
+        ("sglang-runtime:1.6.0", "docker.io/lmsysorg/sglang:v0.5.21-cu130-runtime"),
+        ("tensorrtllm-runtime:1.4.2", "nvcr.io/nvidia/tensorrt-llm/release:1.3.0rc19"),
+    ],
+)
+def test_a_dynamo_image_requires_of_the_driver_what_its_server_s_image_requires(
+    image: str, server: str
+) -> None:
+    """It is built on that image: the same CUDA version, variables and compatibility libraries."""
+    dynamo, base = find(f"nvcr.io/nvidia/ai-dynamo/{image}"), find(server)
+
+    assert {constraint.text for constraint in dynamo.constraints} == {
+        constraint.text for constraint in base.constraints
+    }
+    assert (need(dynamo), dynamo.base, dynamo.cuda_compat) == (need(base), base.base, base.cuda_compat)
 
 
 @pytest.mark.parametrize(
