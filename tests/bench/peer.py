@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from time import perf_counter
 from typing import Any, Final
@@ -48,6 +49,8 @@ _LEAST_PACED: Final = 100
 # How many times the CPU of gpugate a peer takes at least, by its name, with the mix; others: more than once.
 _LEAST: Final = {"HAMi": 4.0}
 _COSTS: Final = ("", "pods/s", "CPU of a pod, µs", "pods/s of a core", "CPU ÷ gpugate")
+# Other work on the machine changes these; CPU and ratios of a round, less.
+_WALL_TIME: Final = frozenset({"pods/s", "p50, ms", "p99, ms"})
 _COSTS_NOTE: Final = "CPU ÷ that of gpugate with as many webhooks: both, or only the mutating one."
 _LATE_NOTE: Final = (
     "Latency counts from when a request was due. Clients and servers share the machine. Peers that cannot "
@@ -139,6 +142,7 @@ class _PeerLoad:
     help="Another Python with gpugate's packages, which runs gpugate, too.",
 )
 @click.option("--connections", type=click.IntRange(1, 200), default=8, show_default=True)
+@click.option("--busy", is_flag=True, help="Leave out wall time: other work on the machine changes it.")
 @click.option("--quick", is_flag=True, help="Run fewer rounds.")
 @click.option(
     "--write",
@@ -151,6 +155,7 @@ def main(
     pids: tuple[int, ...],
     pythons: tuple[str, ...],
     connections: int,
+    busy: bool,
     quick: bool,
     write: Path | None,
 ) -> None:
@@ -170,6 +175,8 @@ def main(
             other = stack.enter_context(gpugate(*options, python=python))
             ours += _gpugate(other, f"Python {version.partition(',')[0]}")
         section = compare(ours, others, connections, QUICK if quick else FULL)
+    if busy:
+        section = replace(section, tables=tuple(without_wall_time(table) for table in section.tables))
     shares = profile([*_REVIEWS.values()], _NODES)
     result = Result("Other webhooks with the same pods", replace(section, tables=(*section.tables, shares)))
     click.echo(text(result))
@@ -247,6 +254,13 @@ def compare(ours: Sequence[Peer], others: Sequence[Peer], connections: int, effo
             if name not in {our.name for our in ours}
         ]
     return Section(tuple(tables), tuple(targets))
+
+
+def without_wall_time(table: Table) -> Table:
+    """Return a table without the columns that other work on the machine changes."""
+    kept = [column not in _WALL_TIME for column in table.columns]
+    rows = tuple(tuple(compress(row, kept)) for row in table.rows)
+    return replace(table, columns=tuple(compress(table.columns, kept)), rows=rows)
 
 
 def _target(title: str, name: str, ratio: Spread) -> Target:

@@ -18,7 +18,16 @@ from tests.bench.cases import BY_RULES
 from tests.bench.client import Webhook
 from tests.bench.figures import TINY, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, markdown
-from tests.bench.peer import Peer, _baseline, _gpugate, _target, compare, dechunked, python_version
+from tests.bench.peer import (
+    Peer,
+    _baseline,
+    _gpugate,
+    _target,
+    compare,
+    dechunked,
+    python_version,
+    without_wall_time,
+)
 from tests.bench.served import constant, gpugate
 from tests.bench.whole import profile
 from tests.support.tls import unverified
@@ -91,6 +100,15 @@ def test_gpugate_on_another_python_is_compared_with_gpugate_on_the_first(tmp_pat
         f"gpugate, mutating only, Python {version}",
     ] == [row[0] for row in costs.rows]
     assert ["1.00 (1.00–1.00)"] * 2 == [row[4] for row in costs.rows[:2]]
+
+
+def test_a_busy_machine_leaves_cpu_and_ratios_in_a_table() -> None:
+    """Not what other work on it changes."""
+    table = Table(
+        "Costs", ("", "pods/s", "CPU of a pod, µs", "p99, ms"), (("gpugate", "9", "5", "7"),), "note"
+    )
+
+    assert Table("Costs", ("", "CPU of a pod, µs"), (("gpugate", "5"),), "note") == without_wall_time(table)
 
 
 def test_a_peer_is_compared_with_gpugate_with_as_many_webhooks() -> None:
