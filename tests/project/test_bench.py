@@ -7,14 +7,16 @@ import re
 import ssl
 import sys
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
+import yaml
 from click.testing import CliRunner
 
 from tests.bench import before, cluster, decisions, processes, profiles, roundtrips
 from tests.bench.__main__ import main
-from tests.bench.cases import BY_RULES
+from tests.bench.cases import BY_RULES, ROOT
 from tests.bench.client import Webhook
 from tests.bench.figures import TINY, Samples, Section, Spread, Table, Target
 from tests.bench.page import Result, markdown
@@ -100,6 +102,19 @@ def test_gpugate_on_another_python_is_compared_with_gpugate_on_the_first(tmp_pat
         f"gpugate, mutating only, Python {version}",
     ] == [row[0] for row in costs.rows]
     assert ["1.00 (1.00–1.00)"] * 2 == [row[4] for row in costs.rows[:2]]
+
+
+def test_the_page_has_the_policies_of_the_other_webhooks_and_the_results_of_each() -> None:
+    """Kyverno's in the kinds that it does not deprecate."""
+    page = (ROOT / "docs/peers.md").read_text("utf-8")
+    policies = chain.from_iterable(map(yaml.safe_load_all, re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)))
+    denied = re.search(r"^\| denied \| (.+) \|$", page, re.MULTILINE)
+
+    assert {"ConstraintTemplate", "AcceleratorLimits", "Assign", "MutatingPolicy", "ValidatingPolicy"} == {
+        policy["kind"] for policy in policies
+    }
+    assert denied is not None
+    assert denied[1].endswith("allowed, edits: 2 | denied | denied | denied")
 
 
 def test_a_busy_machine_leaves_cpu_and_ratios_in_a_table() -> None:
