@@ -1,4 +1,4 @@
-"""The HTML reports of `gpugate audit` and `whatif`: valid, and accessible on screens and on paper."""
+"""The HTML of `gpugate audit`, `whatif` and `matrix`: valid, and accessible on screens and on paper."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tests.support.paths import ROOT
 _PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
 _HEIGHT: Final = 900  # px of the picture
 _AUDIT: Final = ("audit", "-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
+_MATRIX: Final = ("matrix",)
 _LONG: Final = ("audit", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml")
 _LONG_WHAT_IF: Final = (
     *("whatif", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml"),
@@ -28,13 +29,13 @@ _WHAT_IF: Final = (
 def _report(folder: Path, *arguments: str) -> Path:
     file = folder / "report.html"
     result = gpugate(*arguments, "-o", "html")
-    assert 1 == result.exit_code, result.stderr
+    assert (0 if arguments[0] == "matrix" else 1) == result.exit_code, result.stderr
     file.write_text(result.stdout, "utf-8")
     return file
 
 
 @pytest.fixture(
-    params=[(command, language) for command in (_AUDIT, _WHAT_IF) for language in ("en", "zh")],
+    params=[(command, language) for command in (_AUDIT, _WHAT_IF, _MATRIX) for language in ("en", "zh")],
     ids=lambda param: f"{param[0][0]}-{param[1]}",
 )
 def report(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -93,6 +94,23 @@ def test_no_text_of_a_long_report_is_cut(browser: Browser, width: int, long_repo
     assert count > 50
     assert texts == []
     assert browser.accessibility_violations() == []
+
+
+def test_the_runtime_stays_when_a_wide_matrix_scrolls(browser: Browser, tmp_path: Path) -> None:
+    """On a phone, with the caption on the screen."""
+    browser.show(width=375, dark=False)
+    browser.open(_report(tmp_path, *_MATRIX))
+
+    left, right, view = browser.driver.execute_script("""
+        const region = document.querySelector(".scroll");
+        const [row, caption] = ["tbody th", "caption"].map((name) => region.querySelector(name));
+        region.scrollLeft = 1000;
+        const left = row.getBoundingClientRect().left;
+        region.scrollLeft = 0;
+        return [left, caption.getBoundingClientRect().right, region.getBoundingClientRect().right];
+    """)
+    assert left >= 0
+    assert right <= view
 
 
 def test_the_report_is_accessible_on_paper(browser: Browser, report: Path) -> None:

@@ -49,10 +49,7 @@ _COMMANDS: Final = {
 }
 # Commands with a folder of their own; the module of any other one is `commands/NAME.py`.
 _MODULES: Final = {
-    **{
-        name: f"{name}.command"
-        for name in ("audit", "export", "facts", "matrix", "test", "ui", "whatif", "why")
-    },
+    **{name: f"{name}.command" for name in ("audit", "export", "facts", "test", "ui", "whatif", "why")},
     "completion": "completion",
     "rules new": "test.new",
 }

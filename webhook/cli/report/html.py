@@ -52,11 +52,6 @@ def html(report: Report) -> str:
         warned=teams[WARN],
         unchecked=teams[NOT_CHECKED],
         findings=_findings(report),
-        headings=[[_heading(column, report.language) for column in table.columns] for table in report.tables],
-        footnotes=footnotes(report.tables),
-        labels=LEVEL_LABELS,
-        level_of=level_of,
-        letters=letters,
     )
 
 
@@ -80,9 +75,9 @@ def _findings(report: Report) -> dict[str, list[_Row]]:
 
 
 def _heading(column: Column, language: Language) -> str:
-    """Return the facts of a column, and how many nodes it is of."""
-    nodes = Message(" ({nodes})", nodes=counted(int(column.facts["nodes"] or 0), "node"))
-    return f"{column.name(language)}{nodes.in_language(language)}"
+    """Return the facts of a column, and how many nodes it is of, if it is of nodes."""
+    name, nodes = column.name(language), int(column.facts.get("nodes") or 0)
+    return name + Message(" ({nodes})", nodes=counted(nodes, "node")).in_language(language) if nodes else name
 
 
 def page(template: str, language: Language, **facts: Any) -> str:
@@ -124,5 +119,10 @@ def _templates(language: Language) -> Environment:
         "lang": _TAGS.get(language, language),
         "address_of": address_of,
         "most_rows": _MOST_ROWS,
+        "footnotes": footnotes,
+        "labels": LEVEL_LABELS,
+        "level_of": level_of,
+        "letters": letters,
     }
+    environment.filters["column_heading"] = partial(_heading, language=language)
     return environment

@@ -531,3 +531,26 @@ def test_the_colours_of_the_image_differ_for_colour_blind_people_too(sight: str)
     ]
 
     assert (4, True) == (len(colours), min(distances) > 20)
+
+
+def test_the_page_has_each_cell_its_reason_and_what_it_was_made_with(tmp_path: Path) -> None:
+    """Of nodes; cells and reasons are those of the table, also for screen readers."""
+    file = tmp_path / "nodes.json"
+    file.write_text(json.dumps({"kind": "List", "items": [A100]}), "utf-8")
+    page = _run("--nodes", file, "--driver", "580.65.06", "-o", "html").stdout
+
+    assert page.startswith("<!DOCTYPE html>")
+    assert "A100, driver 580.65.06, driver CUDA 13.0, compute 8.0 (1 node)</th>" in page
+    (row,) = re.findall(r'<tr><th scope="row">CUDA 13.5</th>.*?</tr>', page, re.DOTALL)
+    (letter,) = re.findall(r'<span class="hidden">incompatible ([a-z])</span>', row)
+    assert f"<dt>{letter}</dt><dd>" in page
+    assert "<p>change: driver 580.65.06 (CUDA 13.0) on 1 node</p>" in page
+
+
+def test_the_page_without_nodes_has_all_drivers_and_gpus() -> None:
+    """With the GPUs of each compute capability, and the drivers whose support ended."""
+    page = _run("-o", "html").stdout
+
+    assert 2 == page.count("<table")
+    assert "<dt>compute 8.0</dt><dd>" in page
+    assert re.search(r'<li class="deny"><strong>\d+</strong>out of support</li>', page)

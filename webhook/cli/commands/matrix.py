@@ -36,6 +36,8 @@ from webhook.cli.matrix.matrix import (
     letters,
 )
 from webhook.cli.matrix.svg import draw
+from webhook.cli.report.html import page
+from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import UNKNOWN, BadInputError, padded, print_document, print_note
 from webhook.cli.terminal.usage_errors import UsageError
 from webhook.cli.terminal.vocabulary import OUT_OF_SUPPORT, SUPPORT_ENDS, UNLABELLED_NODES, WHAT_IF_CHANGE
@@ -49,6 +51,7 @@ _COLOURS: Final[Mapping[Level, str]] = {
     Level.UNKNOWN: "cyan",
 }
 _MACHINE: Final = ("json", "yaml")
+_PICTURES: Final = ("svg", "html")
 _MAX_NAMES: Final = 10  # of nodes in a note; -o json has all
 _GAP: Final = " "  # between columns
 _LABEL_WIDTH: Final = 14  # columns; one more than the longest label, a compute capability in Chinese
@@ -67,7 +70,7 @@ _LABEL_WIDTH: Final = 14  # columns; one more than the longest label, a compute 
     str(_BASELINE),
     help=f"Highest CUDA version that the virtual GPUs support.  [default: {_BASELINE}]",
 )
-@output_option("text", "json", "yaml", "svg")
+@output_option("text", "json", "yaml", "svg", "html")
 @node_change_options
 @label_options
 @with_session
@@ -87,11 +90,13 @@ def command(
       gpugate matrix
       gpugate matrix --sharing virtual --baseline 12.4
       gpugate matrix --context production -o svg > cuda.svg
+      gpugate matrix --context production -o html > cuda.html
       kubectl get nodes -o yaml | gpugate matrix --nodes - -o json
       gpugate matrix --context production --driver gpu-v100=580 --remove-pool gpu-t4
     """
     policy, language = _policy(sharing, baseline), session.language
     unlabelled: list[str] = []
+    notes: list[Message] = []
     if session.nodes_given:
         policy = replace(policy, labels=session.label_names)
         inventory = session.present_nodes()
@@ -100,15 +105,14 @@ def command(
                 EditableInventory.of(session.node_objects, session.label_rules), session
             )
             inventory = state.inventory()
-            for change in done:
-                print_note(WHAT_IF_CHANGE.having(change=change.text))
+            notes = [WHAT_IF_CHANGE.having(change=change.text) for change in done]
         classes = inventory.classes(inventory.everything, policy.labels)
         supports = [support_of(node_class.capabilities, this_month()) for node_class in classes]
         tables = [table] if (table := class_table(policy, classes, session.facts)) else []
         unlabelled = inventory.names(
             sum(node_class.members for node_class in classes if not labelled(node_class.capabilities))
         )
-        if output == "svg" and not tables:
+        if output in _PICTURES and not tables:
             raise BadInputError(Message("no node has GPU labels"))
     elif session.rule_paths or session.rule or changes:
         raise UsageError(Message("--rules, --rule and changes of nodes require --nodes or --context"))
@@ -116,23 +120,48 @@ def command(
         tables = [drivers := driver_table(policy, session.facts), gpu_table(session.facts)]
         branches = [int(str(column.facts["driver"])) for column in drivers.columns]
         supports = [driver_support(session.facts, branch, this_month()) for branch in branches]
-    notes = footnotes(tables)
+    for note in notes:
+        print_note(note)
     if output in _MACHINE:
         facts = {"sharing": sharing, "baseline": str(policy.baseline) if policy.baseline else None}
         document = facts | _document(tables, language) | {"unlabelled": sorted(unlabelled)}
         document["drivers"] = [support.document() for support in sorted({*filter(None, supports)})]
         print_document(document, output)
-    elif output == "svg":
-        click.echo(draw(tables, notes, language))
+        return
+    left_out = _left_out(unlabelled)
+    for line in _lines(output, tables, supports, (*notes, *left_out), session):
+        click.echo(line)
+    for note in left_out:
+        print_note(note)
+
+
+def _left_out(unlabelled: Sequence[str]) -> tuple[Message, ...]:
+    """Return the note about nodes without GPU labels, if there are any."""
+    if not unlabelled:
+        return ()
+    names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
+    more = ", …" if len(unlabelled) > _MAX_NAMES else ""
+    return (UNLABELLED_NODES.having(count=len(unlabelled), names=f"{names}{more}"),)
+
+
+def _lines(
+    output: str,
+    tables: Sequence[Table],
+    supports: Iterable[DriverSupport | None],
+    notes: Sequence[Message],
+    session: Session,
+) -> Iterator[str]:
+    """Yield the tables as an image, a page or text. notes: of the page; otherwise, stderr has them."""
+    language, known = session.language, sorted({*filter(None, supports)})
+    ends = [text.in_language(language) for text in _ends(known)]
+    if output == "svg":
+        yield draw(tables, footnotes(tables), language)
+    elif output == "html":
+        facts = {"tables": tables, "supports": known, "facts": sources_of(session), "notes": notes}
+        yield page("cuda_matrix.html", language, summary="; ".join(ends), **facts)
     else:
-        for line in _text(tables, notes, language) if tables else ():
-            click.echo(line)
-        for message in _ends(supports):
-            click.echo(message.in_language(language))
-    if unlabelled and output not in _MACHINE:
-        names = ", ".join(sorted(unlabelled)[:_MAX_NAMES])
-        more = ", …" if len(unlabelled) > _MAX_NAMES else ""
-        print_note(UNLABELLED_NODES.having(count=len(unlabelled), names=f"{names}{more}"))
+        yield from _text(tables, footnotes(tables), language) if tables else ()
+        yield from ends
 
 
 def _policy(sharing: str, baseline: CudaVersion | None) -> SharingPolicy:
@@ -194,9 +223,8 @@ def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iter
             yield click.style(f"  {error}", dim=True)
 
 
-def _ends(supports: Iterable[DriverSupport | None]) -> Iterator[Message]:
+def _ends(known: Sequence[DriverSupport]) -> Iterator[Message]:
     """Yield which driver branches are out of support, and whose support ends soon."""
-    known = sorted({*filter(None, supports)})
     for state, text in ((SupportState.ENDED, OUT_OF_SUPPORT), (SupportState.ENDING, SUPPORT_ENDS)):
         ends = [f"{support.branch} ({support.end})" for support in known if support.state is state]
         if ends:
