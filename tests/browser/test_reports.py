@@ -15,7 +15,10 @@ _PICTURE: Final = ROOT / "docs" / "pictures" / "audit-report.png"
 _HEIGHT: Final = 900  # px of the picture
 _AUDIT: Final = ("audit", "-f", "docs/reports/pods.yaml", "--nodes", "docs/compatibility/nodes.yaml")
 _MATRIX: Final = ("matrix",)
-_LONG: Final = ("audit", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml")
+_LONG: Final = (
+    *("audit", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml"),
+    *("--group-by", "team"),
+)
 _LONG_WHAT_IF: Final = (
     *("whatif", "-f", "docs/worked-examples", "--nodes", "docs/compatibility/nodes.yaml"),
     *("--driver", "470", "--image-cuda", "13"),

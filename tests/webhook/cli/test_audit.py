@@ -95,6 +95,80 @@ def test_pods_are_counted_once_for_each_rule_and_reason(rules: Path, tmp_path: P
     ]
 
 
+@pytest.fixture
+def teams() -> list[dict[str, Any]]:
+    """Return pods of three teams: by their own label, by that of their namespace, and of an unknown one."""
+    own, elsewhere = _pod("own", value="2"), _pod("elsewhere")
+    own["metadata"]["labels"] = {"team": "search"}
+    elsewhere["metadata"]["namespace"] = "other"
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "ml"}}
+    namespace["metadata"] |= {"labels": {"team": "chat"}}  # type: ignore[operator]
+    return [own, *(_pod(f"web-{at}", value="2", owner="web") for at in range(3)), elsewhere, namespace]
+
+
+def test_workloads_are_counted_by_a_label_of_theirs_or_of_their_namespace(
+    rules: Path, tmp_path: Path, teams: list[dict[str, Any]]
+) -> None:
+    """The group with most denials first, in the table, as JSON and on the page."""
+    arguments = ("--rules", rules, "--group-by", "team")
+    blocks = _blocks(_audit(tmp_path, teams, *arguments))
+    document = json.loads(_audit(tmp_path, teams, *arguments, "-o", "json").stdout)
+    page = _audit(tmp_path, teams, *arguments, "-o", "html").stdout
+
+    assert [
+        ["GROUP", "WORKLOADS", "PODS", "DENIED", "WARNED"],
+        ["chat", "1", "3", "1", "0"],
+        ["search", "1", "1", "1", "0"],
+        ["-", "1", "1", "0", "0"],
+    ] in blocks
+    numbers = {"workloads": 1, "pods": 3, "denied": 1, "warned": 0}
+    assert {"group": "chat", **numbers} == document["groups"][0]
+    assert ["chat", "search", None] == [group["group"] for group in document["groups"]]
+    assert {"own": "search", "web": "chat", "elsewhere": None} == {
+        workload["name"]: workload["group"] for workload in document["workloads"]
+    }
+    assert "<caption>Workloads by label team</caption>" in page
+    assert '<th scope="row">chat</th>' in page
+
+
+def test_the_label_of_a_namespace_of_the_cluster_is_that_of_its_workloads(
+    rules: Path, tmp_path: Path
+) -> None:
+    """If the user may list namespaces."""
+    fake = FakeApi()
+    fake.put("/api/v1/pods", _pod("bad", value="2"))
+    fake.put("/api/v1/namespaces", {"metadata": {"name": "ml", "labels": {"team": "chat"}}})
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
+    with running(fake):
+        arguments = ("--kubeconfig", fake.kubeconfig(tmp_path), "--group-by", "team", "-o", "json")
+        result = gpugate("audit", *arguments)
+
+    assert ["chat"] == [group["group"] for group in json.loads(result.stdout)["groups"]]
+
+
+def test_without_a_label_nothing_is_grouped(rules: Path, tmp_path: Path, teams: list[dict[str, Any]]) -> None:
+    """The output is as without the option."""
+    document = json.loads(_audit(tmp_path, teams, "--rules", rules, "-o", "json").stdout)
+
+    assert [] == document["groups"]
+    assert "GROUP" not in _audit(tmp_path, teams, "--rules", rules).stdout
+
+
+def test_a_deployment_belongs_to_the_group_of_its_template(rules: Path, tmp_path: Path) -> None:
+    """If it has no label itself; pods inherit that of the template."""
+    pod = _pod("web")
+    pod["metadata"] = {"labels": {"team": "search"}}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "web", "namespace": "ml"},
+        "spec": {"template": pod},
+    }
+    result = _audit(tmp_path, [deployment], "--rules", rules, "--group-by", "team", "-o", "json")
+
+    assert ["search"] == [group["group"] for group in json.loads(result.stdout)["groups"]]
+
+
 def test_a_violation_of_a_rule_that_warns_is_listed_once(tmp_path: Path) -> None:
     """Although the decision repeats it as a warning."""
     path = tmp_path / "rule.yaml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from webhook.cli.audit.findings import (
     EvaluatedObject,
     EvaluatedWorkload,
     evaluate,
+    groups_of,
     plan_of,
     request_of,
     severity,
@@ -46,10 +48,11 @@ from webhook.cli.matrix.matrix import Table, class_table
 from webhook.cli.report.candidate_nodes import change_lines
 from webhook.cli.report.fleet import Fleet, fleet, fleet_cells, known_cuda
 from webhook.cli.report.formats import FORMATS
-from webhook.cli.report.model import RenderedFinding, Report, Target, edit_facts, not_checked, place_of
+from webhook.cli.report.model import Group, RenderedFinding, Report, Target, edit_facts, not_checked, place_of
 from webhook.cli.report.policy_reports import LABELS, open_reports
 from webhook.cli.report.sources import sources_of
 from webhook.cli.terminal.console import (
+    UNKNOWN,
     counted,
     first_of,
     print_json,
@@ -91,6 +94,12 @@ _COLOURS: Final = {"deny": "red", "warn": "yellow", "dryrun": "cyan"}
     help="Write the Reports of -o openreports to the cluster, and delete those of namespaces without "
     "results. Findings are then no failure.",
 )
+@click.option(
+    "--group-by",
+    metavar="LABEL",
+    default="",
+    help="Also count workloads by this label of theirs, or else of their namespace, such as team.",
+)
 @filter_option
 @fail_on_decision_option
 @decision_options
@@ -102,6 +111,7 @@ def command(
     namespace: str | None,
     output: str,
     write: bool,
+    group_by: str,
     filters: tuple[str, ...],
     fail_on: str,
     session: Session,
@@ -123,7 +133,7 @@ def command(
       gpugate audit --context production --rules builtin --rules new-rules/ --namespace ml
       kubectl get pods,deployments -A -o yaml | gpugate audit -f - --nodes nodes.yaml
       gpugate audit --context production -o policyreport | kubectl apply -f -
-      gpugate audit --context production -o html > audit.html
+      gpugate audit --context production --group-by team -o html > audit.html
     """
     if write and (output != "openreports" or filenames or names or filters):
         raise UsageError(
@@ -144,23 +154,27 @@ def command(
         chosen = set(named(map(str.lower, names), known, WORKLOAD_NOUN, USE_FILENAME))
         workloads = [workload for workload in workloads if workload.reference.lower() in chosen]
     with progress(EVALUATING_WORKLOADS):
-        audited = filtered(filters, list(evaluate(session, workloads)), _row)
+        audited = filtered(filters, list(evaluate(session, workloads, group_by)), _row)
     pods = [pod for workload in audited for pod in workload.workload.pods]
     quotas = session.quotas.used_up((pod.key.namespace, pod.document.get("spec") or {}) for pod in pods)
     supports = sorted({*filter(None, _supports(session))})
     toolkits = _toolkits(session, audited)
     ended = ended_toolkits(session.policy.facts, chain.from_iterable(toolkits), this_month())
     fleet_rows = fleet(session.inventory, session.policy.rules.label_names, toolkits, this_month())
+    groups = groups_of(audited) if group_by else []
     if output == "json":
-        _show_json(audited, quotas, supports, ended, fleet_rows, session.notes, session.language)
+        _show_json(audited, groups, quotas, supports, ended, fleet_rows, session.notes, session.language)
     elif output in FORMATS:
         report = _report(audited, session, _tables(session) if output == "html" else (), fleet_rows, output)
+        report = replace(report, group_by=group_by, groups=groups)
         if write:
             _write(report, namespace, session)
         elif text := FORMATS[output](report):
             click.echo(text)
     else:
         _show_tables(audited, session.language, wide=output == "wide" or bool(names))
+        rows = [{**group._asdict(), "group": group.group or UNKNOWN} for group in groups]
+        _show_rows(rows, session.language, wide=True)
         _show_rows(fleet_cells(fleet_rows, session.language), session.language, wide=True)
         _show_notes(quotas, supports, ended, session.language)
     decisions = (evaluated.decision for workload in audited for evaluated in workload.objects)
@@ -297,6 +311,7 @@ def _show_not_checked(audited: Sequence[EvaluatedWorkload], language: Language) 
 
 def _show_json(
     audited: Sequence[EvaluatedWorkload],
+    groups: Sequence[Group],
     quotas: Sequence[QuotaFinding],
     supports: Sequence[DriverSupport],
     ended: Mapping[CudaVersion, str],
@@ -314,6 +329,7 @@ def _show_json(
                 "namespace": workload.workload.namespace,
                 "kind": workload.workload.key.kind,
                 "name": workload.workload.key.name,
+                "group": workload.group,
                 "allowed": workload.allowed,
                 "object": templates[0] if templates else None,
                 "pods": [
@@ -325,6 +341,7 @@ def _show_json(
         "plan": plan_of(audited).document(),
         "fleet": [row.document() for row in fleet_rows],
         "summary": [row._asdict() for row in summary(audited)],
+        "groups": [group._asdict() for group in groups],
         "workloads": facts,
         "quotas": [quota._asdict() for quota in quotas],
         "drivers": [support.document() for support in supports],

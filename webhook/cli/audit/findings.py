@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from rules import Action, AdmissionRequest, Decision, Language, ObjectError
+from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Workloads
 from rules.model.finding import Basis
 from rules.text.i18n import located
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
-from webhook.cli.report.model import DENY, EFFECTS, RenderedFinding, rendered_findings
+from webhook.cli.report.model import DENY, EFFECTS, WARN, Group, RenderedFinding, rendered_findings
 from webhook.cli.report.plan import Plan, plan
 from webhook.cli.terminal.vocabulary import INVALID_POD
 
@@ -31,10 +32,14 @@ class EvaluatedObject:
 
 @dataclass(frozen=True, slots=True)
 class EvaluatedWorkload:
-    """A workload, and the decisions on it and its pods; at least one."""
+    """A workload, and the decisions on it and its pods; at least one.
+
+    group: the value of the label that workloads are grouped by; None without one.
+    """
 
     workload: Workload
     objects: tuple[EvaluatedObject, ...]
+    group: str | None = None
 
     @property
     def pods(self) -> int:
@@ -55,6 +60,11 @@ class EvaluatedWorkload:
             for violation in evaluated.decision.violations
         )
 
+    @property
+    def warned(self) -> bool:
+        """Whether the object and all pods would be admitted, and one of them with a warning."""
+        return self.allowed and any(finding.effect == WARN for finding, _ in self.findings())
+
     def findings(self) -> list[tuple[RenderedFinding, EvaluatedObject]]:
         """Return the findings of the object and of each pod."""
         return [(finding, evaluated) for evaluated in self.objects for finding in evaluated.findings()]
@@ -70,12 +80,32 @@ class SummaryRow(NamedTuple):
     reason: str
 
 
-def evaluate(session: Session, workloads: Iterable[Workload]) -> Iterator[EvaluatedWorkload]:
-    """Yield the workloads with the decisions on them; print an error for each malformed object."""
+def evaluate(
+    session: Session, workloads: Iterable[Workload], group_by: str = ""
+) -> Iterator[EvaluatedWorkload]:
+    """Yield the workloads with the decisions on them; print an error for each malformed object.
+
+    group_by: the label of their group; empty: none has a group.
+    """
+    namespaces = session.namespaces if group_by else {}
     for workload in workloads:
         objects = tuple(_evaluated(session, workload))
         if objects:
-            yield EvaluatedWorkload(workload, objects)
+            known = _labels(objects, session.policy.workloads) if group_by else ()
+            own = (*known, namespaces.get(workload.namespace, {}))
+            group = next((str(labels[group_by]) for labels in own if group_by in labels), None)
+            yield EvaluatedWorkload(workload, objects, group)
+
+
+def _labels(objects: Iterable[EvaluatedObject], kinds: Workloads) -> Iterator[Mapping[str, Any]]:
+    """Yield the labels of each object of a workload and of its pod templates."""
+    for evaluated in objects:
+        group, kind, document, _ = evaluated.object
+        for owner in (document, *kinds.templates_of(group, kind, document).values()):
+            metadata = owner.get("metadata")
+            labels = metadata.get("labels") if isinstance(metadata, dict) else None
+            if isinstance(labels, dict):
+                yield labels
 
 
 def request_of(
@@ -131,6 +161,24 @@ def plan_of(evaluated: Iterable[EvaluatedWorkload]) -> Plan:
         [finding for finding, _ in workload.findings() if finding.effect == DENY] for workload in evaluated
     )
     return plan({finding.fix or finding.cause for finding in findings} for findings in denials if findings)
+
+
+def groups_of(evaluated: Iterable[EvaluatedWorkload]) -> list[Group]:
+    """Return the numbers of workloads by group, those with most denials and warnings first."""
+    members = defaultdict[str | None, list[EvaluatedWorkload]](list)
+    for workload in evaluated:
+        members[workload.group].append(workload)
+    groups = [
+        Group(
+            group,
+            len(workloads),
+            sum(workload.pods for workload in workloads),
+            sum(not workload.allowed for workload in workloads),
+            sum(workload.warned for workload in workloads),
+        )
+        for group, workloads in members.items()
+    ]
+    return sorted(groups, key=lambda group: (-group.denied, -group.warned, group.group or ""))
 
 
 def severity(action: str) -> int:

@@ -163,13 +163,17 @@ class Session:
     @property
     def snapshot(self) -> Snapshot:
         """The rules and nodes that decisions depend on."""
-        namespaces = {**self._cluster_namespaces, **self._namespaces}
+        namespaces = self.namespaces if reads_namespaces(self.policy.rules) else self._namespaces
         return Snapshot(self.policy, self.inventory.with_facts(self.policy.facts), namespaces=namespaces)
+
+    @property
+    def namespaces(self) -> Mapping[str, Mapping[str, str]]:
+        """The labels of namespaces, by name: of the cluster, if the user may list them, and of files."""
+        return {**self._cluster_namespaces, **self._namespaces}
 
     @cached_property
     def _cluster_namespaces(self) -> Mapping[str, Mapping[str, str]]:
-        """The labels of the namespaces of the cluster, if a rule reads them and the user may list them."""
-        if not self.cluster.selected or not reads_namespaces(self.policy.rules):
+        if not self.cluster.selected:
             return {}
         try:
             return namespace_labels(self.cluster.query(lambda api: api.namespaces()))

@@ -212,6 +212,19 @@ class Fix(NamedTuple):
     helps: int
 
 
+class Group(NamedTuple):
+    """The workloads with a value of a label, and how many are denied, or only warned of.
+
+    group: the value; None if neither the workload nor its namespace has the label.
+    """
+
+    group: str | None
+    workloads: int
+    pods: int
+    denied: int
+    warned: int
+
+
 @dataclass(frozen=True, slots=True)
 class Report:
     """What a command has checked, and what it was checked with.
@@ -219,7 +232,8 @@ class Report:
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
     each with its description; empty: those that the findings have. facts, tables and fleet are of a
     page: facts on the rules and nodes by their headings, the compatibility of the nodes, and their drivers.
-    changes: the objects whose verdict changes; None if nothing is compared.
+    changes: the objects whose verdict changes; None if nothing is compared. groups: the workloads by the
+    label `group_by`.
     """
 
     tool: str
@@ -232,6 +246,8 @@ class Report:
     tables: Sequence[Table] = ()
     fleet: Sequence[FleetRow] = ()
     changes: Sequence[VerdictChange] | None = None
+    group_by: str = ""
+    groups: Sequence[Group] = ()
 
     def by_namespace(self) -> dict[str, list[Target]]:
         """Return the objects of each namespace, in the order of the names."""

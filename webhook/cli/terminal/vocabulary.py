@@ -74,12 +74,14 @@ _HEADINGS: Final = {
     "compute": Message("COMPUTE"),
     "cuda": Message("CUDA"),
     "days left": Message("DAYS LEFT"),
+    "denied": Message("DENIED"),
     "driver": Message("DRIVER"),
     "effect": Message("EFFECT"),
     "fewer nodes": Message("FEWER NODES"),
     "finding": Message("FINDING"),
     "found": Message("VIOLATIONS"),
     "freed": Message("FREED"),
+    "group": Message("GROUP"),
     "image": Message("IMAGE"),
     "kind": Message("KIND"),
     "labels at creation": Message("LABELS AT CREATION"),
@@ -115,6 +117,7 @@ _HEADINGS: Final = {
     "to move": Message("TO MOVE"),
     "trusted by": Message("TRUSTED BY"),
     "unknown": Message("UNKNOWN"),
+    "warned": Message("WARNED"),
     "warns": Message("WARNS"),
 }
 # Roles of certificates, by their value in JSON.
