@@ -24,7 +24,7 @@ KNOWN: Final = {
     "lmsysorg/sglang:v0.5.16": "13.0",
     "lmcache/vllm-openai:v0.5.4": "12.4",
     "vllm/vllm-omni:v0.24.0": "13.0",
-    "ghcr.io/llm-d/llm-d-cuda:v0.9.0": "12.9",
+    "ghcr.io/llm-d/llm-d-cuda:v0.9.0": "13.0",
     "kserve/huggingfaceserver:v0.20.0": "none",
     "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.5.0": "13.0",
     "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.4.2": "13.0",
