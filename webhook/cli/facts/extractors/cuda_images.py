@@ -1,7 +1,7 @@
 """Images of nvidia/cuda, from NVIDIA's list of supported tags.
 
-The list, a page in Markdown, has each tag between backquotes, such as 12.4.1-cudnn-runtime-ubuntu22.04: CUDA,
-flavour, operating system. See
+The list, a page in Markdown, has each tag between backquotes, such as 12.4.1-base-ubuntu22.04: CUDA, flavour,
+operating system. Other flavours have the CUDA of their base image, and give no row. See
 https://gitlab.com/nvidia/container-images/cuda/-/blob/master/doc/supported-tags.md; of commits:
 https://docs.gitlab.com/api/commits/. A page at a commit never has other content, so that the table can be
 replayed; a list of tags by Docker Hub changes with each pull.
@@ -22,9 +22,7 @@ COMMITS: Final = (
     f"?path={_PATH}&per_page=1"
 )
 # A tag without its operating system, or with a platform, is another name of one of these.
-_TAG: Final = re.compile(
-    r"`((\d+\.\d+)(?:\.\d+)?-(?:cudnn\d*-|tensorrt-)?(?:base|runtime|devel)-[a-z]+[\d.]+)`", re.ASCII
-)
+_TAG: Final = re.compile(r"`((\d+\.\d+)(?:\.\d+)?-base-[a-z]+[\d.]+)`", re.ASCII)
 
 
 def find(get: Get) -> list[Document]:
@@ -35,7 +33,7 @@ def find(get: Get) -> list[Document]:
 
 
 def rows(name: str, data: bytes) -> list[Row]:
-    """Return a row for each tag. Raises ValueError if there is none."""
+    """Return a row for each base image. Raises ValueError if there is none."""
     del name
     tags = dict(_TAG.findall(data.decode("utf-8")))
     if not tags:
