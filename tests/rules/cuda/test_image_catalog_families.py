@@ -267,6 +267,7 @@ FAMILIES = [
     ("ghcr.io/llm-d/llm-d-cuda-dev:sha-a1bcf21", ">=13.0?", ""),
     ("ghcr.io/llm-d/llm-d-router-disagg-sidecar:v0.9.0", "none", ""),
     ("aibrix/vllm-openai-aibrix-kvcache-nixl:v0.10.2-nixl-0.7.1-ucx-1.19.0", "12.8", "12.8"),
+    ("lmsysorg/sglang:kimi-k3", ">=13.0?", ""),
     ("registry.example/aibrix/sglang-aibrix-kvcache-nixl:v0.5.5.post3-nixl-v0.7.1", "12.9", "12.9"),
     ("openmmlab/lmdeploy:latest", ">=12.8?", "12.8"),
     ("ghcr.io/llm-d/llm-d-inference-sim:v0.9.0", "none", ""),
