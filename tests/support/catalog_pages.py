@@ -20,7 +20,7 @@ from rules.model.workload_kinds import built_in_workloads
 from rules.schema.config_map import DEFAULT_NAMESPACE
 from rules.schema.loader import load_rules
 from rules.text.glob import glob
-from rules.text.i18n import Language
+from rules.text.i18n import Joined, Language
 from tests.support.paths import ROOT
 from webhook.cli.test.runner import CaseResult, Runner
 
@@ -35,6 +35,7 @@ _MOST_LINES: Final = 40
 _LINKS: Final = 3
 _WORDS: Final = {
     Language.EN: {
+        "colon": ": ",
         "about": f"""{_NOTE}# Supported vendors
 
 [中文](zh/vendors.md)
@@ -77,6 +78,7 @@ enable and disable rules, see [rules.md](rules.md); to add a vendor,
         "more": "{} more",
     },
     Language("zh"): {
+        "colon": "：",
         "about": f"""{_NOTE}# 支持的厂商
 
 [English](../vendors.md)
@@ -192,19 +194,22 @@ def _link(group: Group, language: Language) -> str:
 
 def _other_row(group: Group, language: Language) -> list[str]:
     texts = [rule.description.in_language(language) for _, rule in group.rules]
-    return [_link(group, language), "; ".join(texts)]
+    return [_link(group, language), Joined("; ", dict.fromkeys(texts)).in_language(language)]
 
 
 def _vendor_row(group: Group, language: Language) -> list[str]:
     words: dict[str, Any] = _WORDS[language]
     facts = [_fact(rule.key) for rule in group.resources]
-    names = [f"`{rule.key}`: {rule.description.in_language(language)}" for rule in group.resources]
+    names = [
+        f"`{rule.key}`{words['colon']}{rule.description.in_language(language)}" for rule in group.resources
+    ]
     days = sorted({fact.verified for fact in facts if fact.verified})[:1]
     unknown = [
         f"`{rule.key}`" for rule, fact in zip(group.resources, facts, strict=True) if not fact.verified
     ]
     if unknown:
-        days.append(f"{words['not']}: {', '.join(unknown)}" if days else words["not"])
+        names_of_unknown = Joined(", ", unknown).in_language(language)
+        days.append(f"{words['not']}{words['colon']}{names_of_unknown}" if days else words["not"])
     sharing = [
         word
         for word, applies in (
@@ -225,7 +230,7 @@ def _vendor_row(group: Group, language: Language) -> list[str]:
         words["yes"] if cuda else words["no"],
         words["and"].join(dict.fromkeys(_checked(group, language))),
         _sources(group.sources, words),
-        "; ".join(days),
+        Joined("; ", days).in_language(language),
     ]
 
 

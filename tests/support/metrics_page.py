@@ -113,7 +113,7 @@ def metrics_page(language: str) -> str:
     words = _WORDS[language]
     parts = [words["about"].rstrip("\n")]
     for title, registry, file in _PROGRAMS:
-        space = " " if language == "en" else ""
+        space = " " if title[language].isascii() else ""  # after a Latin word
         parts += [
             f"## {title[language]}{space}{words['metrics']}",
             _table(words["metric_columns"], _metrics(registry)),

@@ -297,7 +297,7 @@ def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: s
         ),
         ("nodes --nodes file.yaml", "{kind: Pod}", "file.yaml:1:1：document.kind：应为 Node、"),
         ("nodes --nodes a1000", "", "a1000：没有此名称的文件或 GPU；是否应为 'a100'？"),
-        ("lint .", "", ".：此目录中没有 YAML 或 JSON 文件"),
+        ("lint .", "", ".：此文件夹中没有 YAML 或 JSON 文件"),
         (
             "why -f file.yaml",
             "{apiVersion: v1, kind: Job}",
@@ -310,7 +310,7 @@ def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: s
         ("image inspect not!an!image", "", "'not!an!image'：不是镜像引用"),
         ("image inspect app --registry-config file.yaml", "[", "file.yaml：不是 Docker 配置文件："),
         ("facts diff builtin file.yaml", "a", "file.yaml: 1:1: 不是 JSON："),
-        ("facts update", "", "rules/facts：没有此目录；请在仓库中运行"),
+        ("facts update", "", "rules/facts：没有此文件夹；请在仓库中运行"),
         ("rules new resource --name X", "", "--name：应为小写字母、数字和 -，实际为 'X'"),
         ("ui -f missing.yaml --no-browser", "", "missing.yaml：没有该文件或目录"),
     ],
