@@ -39,7 +39,7 @@ answer says to do, and runs the command again.
 
 [English](../worked-examples.md)
 
-用户编写的清单，每个都附有作者的目的和 gpugate 的回答。请在源代码的顶层目录中运行命令。文件位于
+用户编写的清单，每个都附有作者的目的和 gpugate 的回答。请在本仓库的顶层文件夹中运行命令。文件位于
 [worked-examples](../worked-examples)，节点位于 `{FOLDER}/nodes`。回答由
 `pytest tests/project/test_worked_examples.py --update-golden` 写入；该测试还会按回答修改清单，
 并再次运行命令。
