@@ -208,6 +208,16 @@ def newest_rows_are_open(tables: Tables) -> Iterator[str]:
                     yield f"{key}: {value!r} of {names} has a closed upper bound at version {newest}"
 
 
+def generated_rows_are_of_locked_documents(tables: Tables) -> Iterator[str]:
+    """Yield each document of generated rows that the lock file does not name, and the other way round."""
+    locked = {(document["table"], document["document"]) for document in tables["lock"]["documents"]}
+    read = {(name, row["document"]) for name in GENERATED for row in tables.get(name, ())}
+    for name, document in sorted(read - locked):
+        yield f"{name}: {document} is not in the lock file"
+    for name, document in sorted(locked - read):
+        yield f"{name}: no row is of {document}, which is in the lock file"
+
+
 def covered(specifiers: list[str], version: str) -> bool:
     """Return whether one of these specifiers (PEP 440) contains a version."""
     return any(SpecifierSet(specifier).contains(version, prereleases=True) for specifier in specifiers)
@@ -239,6 +249,7 @@ INVARIANTS: Final[tuple[Callable[[Tables], Iterator[str]], ...]] = (
     each_newer_branch_has_a_lifecycle,
     lifecycles_are_of_known_branches,
     newest_rows_are_open,
+    generated_rows_are_of_locked_documents,
 )
 
 
@@ -349,6 +360,11 @@ def production_branch_without_end(tables: Tables) -> None:
     del row_of(tables["drivers"]["lifecycle"], branch=595)["end"]
 
 
+def row_of_another_document(tables: Tables) -> None:
+    """Write a generated row by hand."""
+    tables["toolkit_modes"][0]["document"] = "v1.99.0 auto.go"
+
+
 def unknown_kind(tables: Tables) -> None:
     """Misspell the kind of a branch."""
     row_of(tables["drivers"]["lifecycle"], branch=580)["kind"] = "LTS"
@@ -390,6 +406,8 @@ def closed_bound(tables: Tables) -> None:
         (unknown_status, "toolkits: unknown status 'verifed'"),
         (branch_without_lifecycle, "driver branch 620 has no lifecycle"),
         (production_branch_without_end, "driver branch 595 has no end of support"),
+        (row_of_another_document, "toolkit_modes: v1.99.0 auto.go is not in the lock file"),
+        (row_of_another_document, "toolkit_modes: no row is of v1.18.2 auto.go, which is in the lock file"),
         (unknown_kind, "driver branch 580 is of the unknown kind 'LTS'"),
         (end_that_is_no_month, "the end of driver branch 580 is no month: 'June 2028'"),
         (

@@ -195,7 +195,7 @@ def test_an_image_of_vllm_has_the_cuda_of_its_build() -> None:
 
 
 def test_an_image_of_sglang_has_the_cuda_of_the_image_that_its_last_stage_is_built_on() -> None:
-    """With the default of the argument before the first stage; a command is no stage."""
+    """With the default that the argument has before the first stage; a command is no stage."""
     file = (SAMPLES / "sglang.Dockerfile").read_bytes()
     name = "v9.5.1.post2 Dockerfile"
 
@@ -205,7 +205,7 @@ def test_an_image_of_sglang_has_the_cuda_of_the_image_that_its_last_stage_is_bui
     with pytest.raises(KeyError, match="CUDA_VERSION"):
         sglang_images.rows(name, file.replace(b"ARG CUDA_VERSION=97.1.2\n", b""))
     with pytest.raises(ValueError, match="'scratch' is not an image of nvidia/cuda"):
-        sglang_images.rows(name, file.replace(b"FROM framework", b"FROM local_src"))
+        sglang_images.rows(name, file.replace(b"FROM runtime", b"FROM local_src"))
 
 
 def test_an_image_of_lmdeploy_has_its_cuda_in_the_name_of_a_stage() -> None:

@@ -4,6 +4,6 @@ FROM nvidia/cuda:${CUDA_VERSION}-cudnn-devel-ubuntu24.04 AS base
 ARG CUDA_VERSION=96.0.0
 FROM scratch AS local_src
 COPY . /src
-FROM base AS framework
 RUN echo "FROM nvidia/cuda:95.0.0-base"
-FROM framework
+FROM nvidia/cuda:${CUDA_VERSION}-cudnn-runtime-ubuntu24.04 AS runtime
+FROM runtime
