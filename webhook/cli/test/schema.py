@@ -7,10 +7,10 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from rules.schema.errors import describe, suggestion
+from rules.schema.errors import kind_of, suggested
 from rules.schema.exemption import instant
 from rules.schema.field_types import WORD, NonEmpty, RuleDocument
-from rules.text.i18n import Language
+from rules.text.i18n import Joined, Language, Message
 
 KIND: Final = "RuleTest"
 # Keys of the metadata that the short form of a pod can contain, besides `metadata`; all others are its spec.
@@ -18,6 +18,12 @@ SHORT_METADATA: Final = ("labels", "annotations")
 _COMPLETE: Final = "for a complete object, as in the Kubernetes API"
 _NODE: Final = "Node"
 _NAMES: Final = ("name", "labels", "allocatable", "count")
+_NO_POINTER: Final = Message("expected a JSON Pointer such as /spec/hostIPC, got {actual!r}")
+_FILE_ALONE: Final = Message("`file` allows no other key")
+_COMPLETE_NODE: Final = Message("a node with `metadata` is complete; move {key!r} into it")
+_NO_SHORT_FORM: Final = Message("a {kind} has no short form; write it as in the Kubernetes API")
+_NO_NODE: Final = Message("expected a node as {short}, a complete object, or {file}")
+_NO_POD: Final = Message("expected `containers`, an object with its `kind`, or `file`{keys}{hint}")
 
 
 class ViolationDocument(RuleDocument):
@@ -31,7 +37,7 @@ class ViolationDocument(RuleDocument):
 
 def _pointer(text: str) -> str:
     if not text.startswith("/"):
-        raise ValueError(f"expected a JSON Pointer such as /spec/hostIPC, got {text!r}")
+        raise ValueError(_NO_POINTER.having(actual=text))
     return text
 
 
@@ -60,7 +66,7 @@ class ExpectDocument(RuleDocument):
         for place in self.fields:
             _pointer(place)
         if self.fields and not self.allowed:
-            raise ValueError("a denied object is not patched; remove `fields`")
+            raise ValueError(Message("a denied object is not patched; remove `fields`"))
         return self
 
 
@@ -87,13 +93,13 @@ class NodeDocument(RuleDocument):
         set_keys = self.model_fields_set
         short = [name for name in _NAMES if name in set_keys]
         if self.file and len(set_keys) > 1:
-            raise ValueError("`file` allows no other key")
+            raise ValueError(_FILE_ALONE)
         if short and "metadata" in set_keys:
-            raise ValueError(f"a node with `metadata` is complete; move {short[0]!r} into it")
+            raise ValueError(_COMPLETE_NODE.having(key=short[0]))
         if short and self.kind not in ("", _NODE):
-            raise ValueError(f"a {self.kind} has no short form; write it as in the Kubernetes API")
+            raise ValueError(_NO_SHORT_FORM.having(kind=self.kind))
         if not self.file and not self.name and "metadata" not in set_keys:
-            raise ValueError(f"expected a node as {{{', '.join(_NAMES)}}}, a complete object, or {{file}}")
+            raise ValueError(_NO_NODE.having(short=f"{{{', '.join(_NAMES)}}}", file="{file}"))
         return self
 
     def objects(self) -> Iterator[dict[str, Any]]:
@@ -113,15 +119,17 @@ Nodes = Annotated[list[NodeDocument], BeforeValidator(_list)]
 
 def _pod(value: dict[str, Any]) -> dict[str, Any]:
     if "file" in value and len(value) > 1:
-        raise ValueError("`file` allows no other key")
+        raise ValueError(_FILE_ALONE)
     if not {"file", "kind", "containers", "initContainers"} & set(value):
-        hint = next(filter(None, (suggestion(key, ("containers", "kind")) for key in value)), "")
-        keys = f"; got {', '.join(value)}" if value else ""
-        raise ValueError(f"expected `containers`, an object with its `kind`, or `file`{keys}{hint}")
+        hint = next(filter(None, (suggested(key, ("containers", "kind")) for key in value)), Message())
+        keys = Message("; got {keys}", keys=Joined(", ", value)) if value else Message()
+        raise ValueError(_NO_POD.having(keys=keys, hint=hint))
     if "kind" not in value:
         for name in ("metadata", *SHORT_METADATA):
             if not isinstance(value.get(name, {}), dict):
-                message = f"{name}: expected an object, got {describe(value[name])}"
+                message = Message("{name}: expected an object, got {actual}").having(
+                    name=name, actual=kind_of(value[name])
+                )
                 raise ValueError(message)  # noqa: TRY004 - pydantic reports it as an error of the document
     return value
 
@@ -146,14 +154,14 @@ class CaseDocument(RuleDocument):
 
 def _time(text: str) -> str:
     if len(text) == len("2026-12-31"):
-        raise ValueError(f"expected a time with zone, such as {text}T12:00:00Z")
+        raise ValueError(Message("expected a time with zone, such as {text}T12:00:00Z", text=text))
     instant(text)
     return text
 
 
 def _at_least_one(cases: list[CaseDocument]) -> list[CaseDocument]:
     if not cases:
-        raise ValueError("no cases; write at least one")
+        raise ValueError(Message("no cases; write at least one"))
     return cases
 
 
