@@ -154,6 +154,16 @@ def test_without_a_label_nothing_is_grouped(rules: Path, tmp_path: Path, teams: 
     assert "GROUP" not in _audit(tmp_path, teams, "--rules", rules).stdout
 
 
+def test_the_workloads_without_the_label_are_the_last_of_equal_groups(rules: Path, tmp_path: Path) -> None:
+    """The others in the order of their names."""
+    pods = [_pod("none"), _pod("a"), _pod("b")]
+    for pod in pods[1:]:
+        pod["metadata"]["labels"] = {"team": pod["metadata"]["name"]}
+    result = _audit(tmp_path, pods, "--rules", rules, "--group-by", "team", "-o", "json")
+
+    assert ["a", "b", None] == [group["group"] for group in json.loads(result.stdout)["groups"]]
+
+
 def test_a_deployment_belongs_to_the_group_of_its_template(rules: Path, tmp_path: Path) -> None:
     """If it has no label itself; pods inherit that of the template."""
     pod = _pod("web")

@@ -178,7 +178,8 @@ def groups_of(evaluated: Iterable[EvaluatedWorkload]) -> list[Group]:
         )
         for group, workloads in members.items()
     ]
-    return sorted(groups, key=lambda group: (-group.denied, -group.warned, group.group or ""))
+    named = sorted(groups, key=lambda group: (group.group is None, group.group))
+    return sorted(named, key=lambda group: (-group.denied, -group.warned))
 
 
 def severity(action: str) -> int:
