@@ -13,7 +13,7 @@ from rules.cuda.tables import gpu_model
 from rules.nodes.cloud_labels import has_no_gpu, product_of_label
 from rules.nodes.label_families import LabelNames
 from rules.schema.errors import suggested
-from rules.text.i18n import Message, located
+from rules.text.i18n import Joined, Message, located
 from webhook.cli.inputs.node_changes import ChangeError, labels_with, parse_driver
 from webhook.cli.terminal.console import BadInputError, print_note
 
@@ -48,7 +48,7 @@ def preset_node(text: str, facts: Facts) -> dict[str, Any] | None:
             return None
         known = _names(facts)
         hint = suggested(name.lower(), known)
-        raise BadInputError(_NO_PRESET.having(name=text, hint=hint, known=", ".join(known)))
+        raise BadInputError(_NO_PRESET.having(name=text, hint=hint, known=Joined(", ", known)))
     if has_driver:
         try:
             labels = labels_with(labels, parse_driver(driver, facts), [LabelNames()], add=True)

@@ -11,7 +11,7 @@ import click
 from rules import Language
 from rules.schema.errors import suggested
 from rules.text.glob import glob
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message
 from webhook.cli.terminal.console import BadInputError
 from webhook.cli.terminal.vocabulary import NO_COLUMN, NO_FILTER, NOT_NAMED, USE_PATH_OPTION, heading
 
@@ -42,7 +42,7 @@ def filtered(filters: Iterable[str], items: Sequence[T], row_of: Callable[[T], M
         if not (column and equals):
             raise BadInputError(NO_FILTER.having(text=part))
         if columns and column not in columns:
-            raise BadInputError(NO_COLUMN.having(name=column, columns=", ".join(columns)))
+            raise BadInputError(NO_COLUMN.having(name=column, columns=Joined(", ", columns)))
         matches = glob(pattern.strip()).fullmatch
         rows = [
             (row, item) for row, item in rows if any(map(matches, row[column].split(", "))) is not negated

@@ -39,7 +39,7 @@ from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
 from rules.schema.errors import suggested
 from rules.schema.workload_kinds import read_workloads
-from rules.text.i18n import Line, Lines, Message, located
+from rules.text.i18n import Joined, Line, Lines, Message, located
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
@@ -372,7 +372,7 @@ class Session:
         chosen = [rules[self.rule]] if self.rule else rules.values()
         names = {rule.sharing.labels: rule.name for rule in chosen}
         if len(names) > 1:
-            raise BadInputError(_DIFFERENT_LABELS.having(rules=", ".join(names.values())))
+            raise BadInputError(_DIFFERENT_LABELS.having(rules=Joined(", ", names.values())))
         return next(iter(names), LabelNames())
 
     # Decisions

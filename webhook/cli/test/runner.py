@@ -30,7 +30,7 @@ from rules import (
 from rules.schema.config_map import ENABLED_LABEL, LABEL_PREFIXES
 from rules.schema.errors import suggested
 from rules.text.glob import glob
-from rules.text.i18n import Message, MessageError
+from rules.text.i18n import Joined, Message, MessageError
 from rules.text.yaml_document import Document, SourceError, read
 from webhook.cli.inputs.files import catalog_path, read_path
 from webhook.cli.inputs.yaml_edit import Edit, edited, list_edit, scalar_edit
@@ -149,7 +149,9 @@ class Runner:
                 new_errors.append(RuleError(document.locate(("rules", at)), ("rules", at), reason))
         if not new_errors and not rules.names:
             new_errors.append(
-                RuleError(document.locate(("rules",)), ("rules",), _NO_RULES.having(paths=", ".join(paths)))
+                RuleError(
+                    document.locate(("rules",)), ("rules",), _NO_RULES.having(paths=Joined(", ", paths))
+                )
             )
         for field, patterns in (("enable", test.enable), ("disable", test.disable)):
             for at, pattern in enumerate(patterns if not new_errors else ()):
