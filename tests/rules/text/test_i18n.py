@@ -15,6 +15,7 @@ import yaml
 from jinja2 import Environment, nodes
 
 from rules.text.i18n import CATALOGUES, Joined, Language, Line, Message, Text
+from webhook.cli.terminal.usage_errors import message_of
 
 _ROOT: Final = Path(__file__).parents[3]
 _SOURCES: Final = [
@@ -112,6 +113,20 @@ def test_no_text_of_the_code_is_in_one_language_alone() -> None:
         if isinstance(part, ast.Constant) and re.search(r"[a-z]{2,} [a-z]{2,}", str(part.value))
     ]
     assert [] == words
+
+
+def test_each_error_of_certificates_has_a_message() -> None:
+    """`certs` raises them as English texts."""
+    texts = [
+        "".join(str(part.value) if isinstance(part, ast.Constant) else "x" for part in parts)
+        for path in [*(_ROOT / "certs").glob("*.py"), _ROOT / "webhook/server/tls.py"]
+        for call in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(call, ast.Call)
+        and getattr(call.func, "id", "") in {"CertificateError", "KubernetesError"}
+        for parts in [call.args[0].values if isinstance(call.args[0], ast.JoinedStr) else call.args]
+    ]
+
+    assert [] == [text for text in texts if isinstance(message_of(text), Text)]
 
 
 def test_no_error_of_a_rule_file_is_in_english_alone() -> None:

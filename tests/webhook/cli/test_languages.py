@@ -307,6 +307,7 @@ def test_wrong_arguments_are_told_in_both_languages(words: list[str], english: s
         ("rules nope", "", "没有名为 'nope' 的规则"),
         ("test file.yaml", "{kind: RuleTests}", "file.yaml:1:8: kind: 应为 kind: RuleTest，实际为 RuleTests"),
         ("why pod/x --kubeconfig missing", "", "没有集群：missing: No such file or directory；请检查 "),
+        ("certs show --directory none", "", "文件夹 none 为空；下一步：gpugate certs init"),
         ("image inspect not!an!image", "", "'not!an!image'：不是镜像引用"),
         ("image inspect app --registry-config file.yaml", "[", "file.yaml：不是 Docker 配置文件："),
         ("facts diff builtin file.yaml", "a", "file.yaml: 1:1: 不是 JSON："),

@@ -24,7 +24,7 @@ from certs.rotation_plan import Plan, Step, service_names
 from certs.rotator import CertRotator
 from certs.store import DirectoryStore, SecretStore
 from rules import Language
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from webhook.cli.inputs.options import (
     context_option,
     kubeconfig_option,
@@ -40,7 +40,7 @@ from webhook.cli.terminal.console import (
     print_error,
     show_table,
 )
-from webhook.cli.terminal.usage_errors import UsageError
+from webhook.cli.terminal.usage_errors import UsageError, message_of
 from webhook.cli.terminal.vocabulary import (
     BOTH_TRUSTED,
     EMPTY_STORE,
@@ -141,7 +141,7 @@ def _as_bad_input() -> Iterator[None]:
     try:
         yield
     except (KubernetesError, CertificateError) as error:
-        raise BadInputError(Text(str(error))) from None
+        raise BadInputError(message_of(error)) from None
 
 
 @click.group()
@@ -232,7 +232,7 @@ def rotate(place: _Place, names: tuple[str, ...], ca: bool, language: Language) 
     """
     before = place.store.load().bundle
     if before is None:
-        raise BadInputError(EMPTY_STORE.having(store=place.store))
+        raise BadInputError(EMPTY_STORE.having(store=message_of(place.store)))
     rotator = place.rotator(names, before)
     bundle = rotator.force(Step.MAKE_AUTHORITY) if ca else rotator.reconcile()
     if not ca and bundle.leaf == before.leaf:
@@ -291,7 +291,7 @@ def _problems(
 ) -> Iterator[Message]:
     """Yield the problems that an operator has to fix; an old CA may expire, as it is being replaced."""
     if bundle is None:
-        yield EMPTY_STORE.having(store=place.store)
+        yield EMPTY_STORE.having(store=message_of(place.store))
         return
     if bundle.leaf is None:
         yield NO_SERVING_CERTIFICATE

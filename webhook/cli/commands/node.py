@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rules import Language
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from rules.text.os_errors import os_error_reason
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
@@ -54,7 +54,7 @@ from webhook.cli.terminal.console import (
     print_warning,
     show_table,
 )
-from webhook.cli.terminal.usage_errors import UsageError
+from webhook.cli.terminal.usage_errors import UsageError, message_of
 from webhook.cli.terminal.vocabulary import (
     DATA_TYPES,
     LIBCUDA,
@@ -363,7 +363,7 @@ def label(
         elif kernel_module() is None:
             publisher.publish(None)
     except KubernetesError as error:
-        raise BadInputError(Text(str(error))) from None
+        raise BadInputError(message_of(error)) from None
     _show_labels(result, output, node.language)
 
 
@@ -423,7 +423,7 @@ def _labels(node: _Node) -> Mapping[str, str] | None:
         manifest = connect(node.cluster.kubeconfig, node.cluster.context).get(f"{NODES}/{node.name}")
     except KubernetesError as error:
         if node.cluster.named:
-            raise BadInputError(Text(str(error))) from None
+            raise BadInputError(message_of(error)) from None
         print_warning(NOT_COMPARED.having(why=error))
         return None
     labels: Mapping[str, str] = manifest["metadata"].get("labels") or {}

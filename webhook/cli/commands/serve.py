@@ -17,7 +17,7 @@ import click
 
 from rules import Loaded, RuleSet
 from rules.model.rule import Action
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from rules.text.os_errors import os_error_reason
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_file
@@ -35,7 +35,7 @@ from webhook.cli.inputs.options import (
 )
 from webhook.cli.inputs.session import Session, with_session
 from webhook.cli.terminal.console import BadInputError
-from webhook.cli.terminal.usage_errors import UsageError
+from webhook.cli.terminal.usage_errors import UsageError, message_of
 from webhook.cluster.in_cluster import in_pod, own_namespace
 
 if TYPE_CHECKING:
@@ -287,7 +287,7 @@ def command(
     try:
         tls = _tls(certificate, objects, listener.client_ca, background)
     except CertificateError as error:
-        raise BadInputError(Text(str(error))) from None
+        raise BadInputError(message_of(error)) from None
     try:
         server = make_server(
             handler,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from string import Formatter
 from typing import Final
@@ -11,7 +11,7 @@ from typing import Final
 import click
 
 from rules import Language
-from rules.text.i18n import Message
+from rules.text.i18n import Message, Text
 
 LANGUAGE_VARIABLE: Final = "GPUGATE_LANG"
 _OPTION: Final = "--lang"
@@ -37,6 +37,27 @@ _OF_CLICK: Final = (
     Message("{value} is not a valid float."),
     Message("Directory {name} is a file."),
     Message("Directory {name} does not exist."),
+)
+
+
+# The errors of certificates and their stores: `certs` has no messages.
+_OF_CERTIFICATES: Final = (
+    Message("{store} holds no certificates of gpugate: {why}; delete it, or use another"),
+    Message("{store} does not settle: another client keeps changing it"),
+    Message("cannot serve this certificate with this key: {why}"),
+    Message("not a PEM certificate: {why}"),
+    Message("not an unencrypted PEM private key"),
+    Message("the private key does not match the certificate"),
+    Message("the CA's key is neither ECDSA nor RSA"),
+    Message("this certificate is not a CA: it may not sign other certificates"),
+    Message("{name} is not signed by {ca}"),
+    Message("{name} is missing or empty"),
+    Message("{name} is not an unencrypted PEM private key"),
+    Message("{name} is not the key of {certificate}"),
+    Message("{name} is not a PEM certificate"),
+    Message("{name} is not a timestamp in RFC 3339 format"),
+    Message("{name} has no time zone"),
+    Message("directory {path}"),
 )
 
 
@@ -70,18 +91,24 @@ def text_of_error(error: click.ClickException, language: Language) -> tuple[str,
         return error.text.in_language(language), language
     text = error.format_message()
     if isinstance(error, click.UsageError) and language is not Language.EN:
-        text = " ".join(text.split())
-        translated = _translated(text, language)
-        return translated, Language.EN if translated == text else language
+        message = _recognized(" ".join(text.split()), _OF_CLICK)
+        return message.in_language(language), Language.EN if isinstance(message, Text) else language
     return text, Language.EN
 
 
-def _translated(text: str, language: Language) -> str:
-    for message in _OF_CLICK:
+def message_of(error: object) -> Message:
+    """Return the message of an error of `certs`, or the name of a store, and of an error that has one."""
+    text = getattr(error, "text", None)
+    return text if isinstance(text, Message) else _recognized(str(error), _OF_CERTIFICATES)
+
+
+def _recognized(text: str, messages: Iterable[Message]) -> Message:
+    """Return the message, with its values, that an English text is; the text if it is none."""
+    for message in messages:
         if match := _pattern(message[0]).fullmatch(text):
-            values = {name: _translated(value, language) for name, value in match.groupdict().items()}
-            return message.having(**values).in_language(language)
-    return text
+            values = {name: _recognized(value, messages) for name, value in match.groupdict().items()}
+            return message.having(**values)
+    return Text(text)
 
 
 @cache
