@@ -288,7 +288,7 @@ def test_errors_and_headings_are_translated(registry: FakeRegistry, tmp_path: Pa
     result = trusting(tmp_path, name, local(registry, "team/plain:1"), "--lang", "zh")
 
     assert ["镜像", "CUDA", "要求", "平台"] == result.stdout.splitlines()[0].split()
-    assert f"error: {name}: localhost：镜像不存在：HTTP 404\n" == result.stderr
+    assert f"错误：{name}: localhost：镜像不存在：HTTP 404\n" == result.stderr
 
 
 def test_a_proxy_is_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,7 +12,7 @@ import click
 from rules import Language
 from rules.cuda.nvidia_require import constraints
 from rules.kube.image_reference import parse_image
-from rules.text.i18n import Message
+from rules.text.i18n import Message, located
 from webhook.cli.inputs.files import BAD_INPUT
 from webhook.cli.inputs.image_source import (
     Access,
@@ -207,7 +207,7 @@ def inspect(
     elif rows := catalog_rows(inspections):
         click.echo(_catalog(name, rows), nl=False)
     for image, error in errors:
-        print_error(f"{image}: {error.text.in_language(language)}")
+        print_error(located(image, error.text))
     if any(error.reason is Reason.BLOCKED for _, error in errors):
         print_summary(f"{HINT.in_language(language)}: {BLOCKED_HINT.in_language(language)}")
     sys.exit((_FAILED if errors else 0) if complete else BAD_INPUT)

@@ -347,9 +347,9 @@ def _print_messages(language: Language, preview: Preview) -> None:
     """Print the denial message, the warnings and the checks that were not made on stderr."""
     if not preview.decision.allowed:
         message = preview.decision.denial.in_language(language)
-        print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {message}"))
+        print_error(lines(f"{printable(f'{preview.source}: {preview.title}')}: {message}"), language)
     for warning in _warnings(language, preview):
-        print_warning(f"{preview.source}: {warning}")
+        print_warning(f"{preview.source}: {warning}", language)
     word = NOT_CHECKED.in_language(language)
     for line in not_checked_lines(preview.decision, language):
         print_line(f"{NOT_CHECKED_MARK} {preview.source}: {word}: {line}", err=True)

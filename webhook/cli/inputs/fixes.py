@@ -17,7 +17,7 @@ import yaml
 from rules import Decision, Finding, ObjectError
 from rules.model.edit import Edit
 from rules.model.finding import cause_of
-from rules.text.i18n import Message, Text
+from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.yaml_document import Document, Location, SourceError, read, read_json
 from webhook.cli.inputs.files import read_path
@@ -124,7 +124,7 @@ def _fix_text(session: Session, name: str, text: str, namespace: str) -> tuple[s
             except NotFixable as error:
                 why_not = error.reason
             except (InputError, ObjectError) as error:
-                why_not = Text(str(error))
+                why_not = error.text
             attempts.append(Attempt(where, finding, why_not))
     return text, attempts
 
