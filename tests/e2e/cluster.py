@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import TracebackType
 
-# Seconds for one kubectl command, above its longest `wait` in these tests.
-KUBECTL_S: Final = 60.0
+# Seconds for one kubectl command: above its longest `wait` here, and for all manifests on a busy machine.
+KUBECTL_S: Final = 240.0
 # Without kubelets no node is healthy: both controllers would evict every pod.
 _NEED_KUBELETS: Final = ("node-lifecycle-controller", "taint-eviction-controller")
 # Of the Service `kubernetes`: the first address of service-cluster-ip-range.

@@ -244,6 +244,7 @@ def test_the_overlay_of_the_page_renders(tmp_path: Path) -> None:
     assert {"deployments", "trains"} <= resources
 
 
+@pytest.mark.timeout(600)
 def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(
     empty_control_plane: ControlPlane,
 ) -> None:
@@ -256,6 +257,7 @@ def test_an_empty_cluster_accepts_it_and_a_second_apply_changes_nothing(
     assert [] == [line for line in again if not line.endswith(" unchanged")]
 
 
+@pytest.mark.timeout(600)
 def test_a_second_apply_of_the_base_changes_nothing(empty_control_plane: ControlPlane) -> None:
     """kubectl replaces the selector of a PodDisruptionBudget in any case, with the same one."""
     apply = ("apply", "-k", str(MANIFESTS / "base"))
@@ -336,6 +338,7 @@ def test_the_emergency_page_restarts_all_replicas(empty_control_plane: ControlPl
     assert "kubectl.kubernetes.io/restartedAt" in template["metadata"]["annotations"]
 
 
+@pytest.mark.timeout(600)
 def test_after_uninstallation_nothing_is_left_and_pods_are_admitted(
     empty_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
