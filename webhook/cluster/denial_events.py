@@ -17,6 +17,7 @@ from urllib.parse import quote
 
 from certs.kubernetes_api import KubernetesError, NotFound
 from certs.periodic_task import PeriodicTask
+from rules.kube.names import is_object_name
 from webhook.admission.decision_log import Controller, controller_of
 from webhook.cluster.events import MESSAGE_LENGTH, count_event
 from webhook.telemetry import metrics
@@ -90,7 +91,7 @@ class DenialEvents:
         request = review.request
         metadata = (request.object or {}).get("metadata")
         controller = controller_of(metadata) if isinstance(metadata, dict) else None
-        if controller is None or review.dry_run:
+        if controller is None or review.dry_run or not is_object_name(request.namespace):
             return
         # One character more than the limit, so that the Event shows that it is cut.
         denial = _Denial(request.namespace, controller, message[: MESSAGE_LENGTH + 1])

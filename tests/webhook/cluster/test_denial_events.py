@@ -150,16 +150,20 @@ def test_another_denial_of_the_same_workload_is_another_event() -> None:
         pytest.param([REPLICA_SET | {"uid": "other"}], {}, id="an owner that does not exist any more"),
         pytest.param([REPLICA_SET | {"name": "gone"}], {}, id="an owner that does not exist"),
         pytest.param([REPLICA_SET | {"name": "../deployments/web"}], {}, id="a name that is a path"),
+        pytest.param([STATEFUL_SET], {"namespace": "ml/../other"}, id="a namespace that is a path"),
+        pytest.param([STATEFUL_SET], {"namespace": "m" * 300}, id="a namespace that is too long"),
     ],
 )
 def test_there_is_no_event(owners: list[Owner], request_fields: dict[str, Any]) -> None:
     """Although the pod is denied."""
     gate, failed = Gate(Memory()), _counted("failed")
     gate.put("/apis/apps/v1/namespaces/ml/replicasets/../deployments/web", "uid-web-5d8f")
+    before = {*gate.api.objects}
     answer = gate.create(*owners, **request_fields)
+    gate.events.write()
 
     assert not answer["allowed"]
-    assert ([], failed) == (gate.written(), _counted("failed"))
+    assert (before, failed) == ({*gate.api.objects}, _counted("failed"))
 
 
 def test_an_admitted_pod_is_no_event() -> None:
