@@ -179,6 +179,14 @@ def test_a_deployment_belongs_to_the_group_of_its_template(rules: Path, tmp_path
     assert ["search"] == [group["group"] for group in json.loads(result.stdout)["groups"]]
 
 
+def test_a_group_that_is_no_label_is_an_error(tmp_path: Path) -> None:
+    """No workload could have it."""
+    result = _audit(tmp_path, [], "--group-by", "my team")
+
+    assert 2 == result.exit_code
+    assert "--group-by: 'my team' is no name of a label such as team" in result.stderr
+
+
 def test_a_violation_of_a_rule_that_warns_is_listed_once(tmp_path: Path) -> None:
     """Although the decision repeats it as a warning."""
     path = tmp_path / "rule.yaml"

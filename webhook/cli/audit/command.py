@@ -13,6 +13,7 @@ import click
 
 from rules import Language
 from rules.cuda.versions import CudaVersion
+from rules.kube.names import is_label_key
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, ended_toolkits, support_lines, support_of
 from rules.nodes.fleet import classes_of, gpu_classes
@@ -144,6 +145,8 @@ def command(
         )
     if output == "github" and not filenames:
         raise UsageError(Message("-o github marks lines of files: use -f FILE, or -o markdown"))
+    if group_by and not is_label_key(group_by):
+        raise UsageError(Message("--group-by: {name!r} is no name of a label such as team", name=group_by))
     if not filenames:
         session.use_current_cluster("-f FILE")
     session.load()
