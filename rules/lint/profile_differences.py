@@ -45,10 +45,9 @@ def differences_of_rules(rules: RuleSet, inventory: Inventory) -> Iterator[Profi
     """Yield the differences of all profiles, with the labels that the compatibility rules read."""
     if not rules.profiles:
         return
-    meanings = dict.fromkeys(rule.sharing.labels for rule in rules.compatibility if rule.enabled)
     distinct = {
         difference[:-1]: difference
-        for labels in meanings or (LabelNames(),)
+        for labels in rules.label_names
         for difference in profile_differences(rules.profiles, inventory, labels)
     }
     yield from distinct.values()

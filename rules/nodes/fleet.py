@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
@@ -29,18 +29,20 @@ class GpuNodes(NamedTuple):
         return str(self.branch or _UNKNOWN), str(self.cuda or _UNKNOWN), self.gpu or _UNKNOWN
 
 
-def classes_of(inventory: Inventory, nodes: int, families: Sequence[LabelNames]) -> Iterator[NodeClass]:
-    """Yield the classes of a set of nodes, each node once: by the first labels that report its CUDA version.
+def classes_of(inventory: Inventory, nodes: int, families: Sequence[LabelNames]) -> list[NodeClass]:
+    """Return the classes of a set of nodes, each node once: by the first labels that report its CUDA version.
 
     If none do, by the first labels that report a driver or GPU, or else by the first labels of all.
     """
     reports: tuple[Callable[[NodeCapabilities], object], ...] = cuda_of, _has_gpu, lambda _: True
+    members = defaultdict[NodeCapabilities, int](int)
     for is_reported in reports:
         for names in families:
             for node_class in inventory.classes(nodes, names):
                 if is_reported(node_class.capabilities):
                     nodes &= ~node_class.members
-                    yield node_class
+                    members[node_class.capabilities] |= node_class.members
+    return [NodeClass(*node_class) for node_class in members.items()]
 
 
 def gpu_classes(inventory: Inventory, families: Sequence[LabelNames]) -> Iterator[NodeClass]:

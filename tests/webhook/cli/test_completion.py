@@ -35,7 +35,7 @@ LINES = [
     ("gpugate nodes --nodes docs/compatibility/nodes.yaml t4-", ["t4-a", "t4-b"], 4),
     ("gpugate nodes --nodes nowhere.yaml t4-", [], 4),
     (
-        "gpugate nodes --rule compatibility-g",
+        "gpugate rules compatibility-g",
         ["compatibility-gpu-manager-shares", "compatibility-gpu-manager-cards"],
         4,
     ),

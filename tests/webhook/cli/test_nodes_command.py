@@ -220,30 +220,43 @@ def test_nodes_with_mig_devices_have_their_own_row(tmp_path: Path) -> None:
     )
 
 
-def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
-    """If rules differ, --rule selects one."""
-    nodes = _nodes(tmp_path / "n.json", a=A100 | {"example.com/cuda": "13.0"})
+@pytest.mark.parametrize("command", ["nodes", "matrix"])
+def test_nodes_are_read_by_the_labels_of_all_rules(command: str, tmp_path: Path) -> None:
+    """Each node once, by the first labels that report its CUDA version; equal nodes are one class."""
+    product = {"nvidia.com/gpu.product": "NVIDIA-A100-SXM4-40GB"}
+    own = {"example.com/cuda": "13.0"}
+    nodes = _nodes(
+        tmp_path / "n.json",
+        both=A100 | product | own,
+        own=product | own,
+        equal=product | {"example.org/cuda": "13.0"},
+    )
     rules = tmp_path / "rules.yaml"
     rules.write_text(
         "---\n".join(
             [
-                compatibility_rule(name="as-shipped"),
+                compatibility_rule(name="built-in-labels"),
                 compatibility_rule(name="own-labels", labels={"cuda": ["example.com/cuda"]}),
+                compatibility_rule(name="other-labels", labels={"cuda": ["example.org/cuda"]}),
             ]
         ),
         "utf-8",
     )
-    cudas = [
-        _document("--nodes", nodes, "--rules", rules, "--rule", name)["classes"][0]["cuda"]
-        for name in ("as-shipped", "own-labels")
-    ]
-    both = _run("--nodes", nodes, "--rules", rules)
-    neither = _run("--nodes", nodes, "--rules", rules, "--rule", "own-label")
+    result = gpugate(command, "--nodes", str(nodes), "--rules", str(rules), "-o", "json")
+    document = json.loads(result.stdout)
 
-    assert ["12.2", "13.0"] == cudas
-    assert (2, 2) == (both.exit_code, neither.exit_code)
-    assert "choose one with --rule: as-shipped, own-labels" in both.stderr
-    assert "no enabled compatibility rule is named 'own-label' – did you mean 'own-labels'?" in neither.stderr
+    assert ["12.2", "13.0"] == [node_class["cuda"] for node_class in document["classes"]]
+
+
+def test_an_unreadable_label_of_any_rule_is_reported_once(tmp_path: Path) -> None:
+    """Also one that several rules read."""
+    nodes = _nodes(tmp_path / "n.json", a={"example.com/cuda": "many", "nvidia.com/gpu.memory": "much"})
+    rules = tmp_path / "rules.yaml"
+    own = compatibility_rule(name="own-labels", labels={"cuda": ["example.com/cuda"]})
+    rules.write_text(f"{compatibility_rule(name='built-in-labels')}---\n{own}", "utf-8")
+    problems = _document("--nodes", nodes, "--rules", rules)["problems"]
+
+    assert ["nvidia.com/gpu.memory", "example.com/cuda"] == [problem["label"] for problem in problems]
 
 
 @pytest.mark.parametrize("output", ["text", "json"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 import click
@@ -15,6 +14,7 @@ from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, SupportState, driver_support, support_of
+from rules.nodes.fleet import classes_of
 from rules.text.i18n import Message
 from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
@@ -98,7 +98,6 @@ def command(
     unlabelled: list[str] = []
     notes: list[Message] = []
     if session.nodes_given:
-        policy = replace(policy, labels=session.label_names)
         inventory = session.present_nodes()
         if changes:
             state, done = changes.apply(
@@ -106,7 +105,7 @@ def command(
             )
             inventory = state.inventory()
             notes = [WHAT_IF_CHANGE.having(change=change.text) for change in done]
-        classes = inventory.classes(inventory.everything, policy.labels)
+        classes = classes_of(inventory, inventory.everything, session.label_rules.label_names)
         supports = [support_of(node_class.capabilities, this_month()) for node_class in classes]
         tables = [table] if (table := class_table(policy, classes, session.facts)) else []
         unlabelled = inventory.names(
@@ -114,8 +113,8 @@ def command(
         )
         if output in _PICTURES and not tables:
             raise BadInputError(Message("no node has GPU labels"))
-    elif session.rule_paths or session.rule or changes:
-        raise UsageError(Message("--rules, --rule and changes of nodes require --nodes or --context"))
+    elif session.rule_paths or changes:
+        raise UsageError(Message("--rules and changes of nodes require --nodes or --context"))
     else:
         tables = [drivers := driver_table(policy, session.facts), gpu_table(session.facts)]
         branches = [int(str(column.facts["driver"])) for column in drivers.columns]

@@ -13,10 +13,11 @@ import click
 from rules import Inventory, Language
 from rules.compatibility.checks.driver_support import is_unsupported, unsupported_gpu
 from rules.kube.tolerations import Taint
-from rules.lint.profile_differences import ProfileDifference, members, profile_differences
+from rules.lint.profile_differences import ProfileDifference, differences_of_rules, members
 from rules.model.rule import NodeProfile
 from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.driver_lifecycle import support_of
+from rules.nodes.fleet import classes_of
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
@@ -82,20 +83,22 @@ def command(names: tuple[str, ...], filters: tuple[str, ...], output: str, sessi
       kubectl get nodes,nodepools -o yaml | gpugate nodes --nodes - -o wide
       gpugate nodes --nodes nodes.yaml -o json | jq -r '.classes[] | select(.cuda == null) | .nodes[]'
     """
-    language, inventory, labels = session.language, session.present_nodes(), session.label_names
-    declared = [profile for profile in session.label_rules.profiles if profile.enabled]
+    language, inventory, rules = session.language, session.present_nodes(), session.label_rules
+    families = rules.label_names
+    declared = [profile for profile in rules.profiles if profile.enabled]
     profiles = [] if names else filtered(filters, declared, lambda profile: _pool_row(profile.pool, language))
     pools = (
         [] if names else filtered(filters, inventory.node_pools.pools, lambda pool: _pool_row(pool, language))
     )
     classes = filtered(
         filters,
-        _classes(names, inventory, labels),
+        _classes(names, inventory, families),
         lambda node_class: _class_row(node_class, inventory, language),
     )
-    differences = tuple(profile_differences(profiles, inventory, labels))
+    differences = tuple(differences_of_rules(replace(rules, profiles=tuple(profiles)), inventory))
     shown = {name for node_class in classes for name in inventory.names(node_class.members)}
-    unreadable = [problem for problem in inventory.problems(labels) if problem.node in shown]
+    problems = dict.fromkeys(problem for labels in families for problem in inventory.problems(labels))
+    unreadable = [problem for problem in problems if problem.node in shown]
     unsupported = list(_unsupported(classes, inventory, language))
     if output == "name":
         for name in sorted(shown):
@@ -171,14 +174,14 @@ def _warn(problems: Sequence[Message], rest: Message) -> None:
         print_warning(rest.having(count=len(problems) - _MAX_PROBLEMS))
 
 
-def _classes(names: Collection[str], inventory: Inventory, labels: LabelNames) -> list[NodeClass]:
+def _classes(names: Collection[str], inventory: Inventory, families: Sequence[LabelNames]) -> list[NodeClass]:
     """Return the classes of nodes, older drivers first; with names, a class for each of these nodes."""
     chosen = inventory.everything
     if names:
         known = inventory.names(inventory.everything)
         chosen = reduce(or_, map(inventory.named, named(names, known, NODE_NOUN)))
     classes = sorted(
-        inventory.classes(chosen, labels), key=lambda node_class: sort_key(node_class.capabilities)
+        classes_of(inventory, chosen, families), key=lambda node_class: sort_key(node_class.capabilities)
     )
     if not names:
         return classes

@@ -67,7 +67,7 @@ def _contexts_in(path: Path) -> Iterator[str]:
                 yield entry["name"]
 
 
-def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:
+def _rules(ctx: click.Context, _: click.Parameter) -> Iterable[str]:
     """Return the rules in the files of --rules, or the built-in ones; `new` is the command `rules new`."""
     from rules import load_rules
     from webhook.cli.inputs.files import read_path, rule_folder
@@ -78,8 +78,7 @@ def _rules(ctx: click.Context, param: click.Parameter) -> Iterable[str]:
         texts = [text for path in paths for text in read_path(rule_folder(path), lenient=True)]
     except BadInputError:
         return []
-    names = [rule.name for rule in load_rules(texts).rules]
-    return ["new", *names] if isinstance(param, click.Argument) else names
+    return ["new", *(rule.name for rule in load_rules(texts).rules)]
 
 
 def _nodes(ctx: click.Context, _: click.Parameter) -> Iterable[str]:

@@ -12,7 +12,7 @@ import click
 from rules import DEFAULT_NAMESPACE, Language
 from rules.text.i18n import Message
 from webhook.cli.inputs.cluster_source import ClusterSource, is_plugin
-from webhook.cli.inputs.completers import CONTEXT, FILE, RULE, RULE_PATH
+from webhook.cli.inputs.completers import CONTEXT, FILE, RULE_PATH
 from webhook.cli.terminal.console import QUIET
 from webhook.cli.terminal.usage_errors import UsageError
 
@@ -221,9 +221,6 @@ label_options: Final = options(
     facts_option,
     rules_option(
         "Read labels as these rules define them.  [default: the rules of the cluster, or the built-in rules]"
-    ),
-    click.option(
-        "--rule", type=RULE, metavar="NAME", help="Read labels as this rule defines them, if rules differ."
     ),
     namespace_option,
     cluster_options,

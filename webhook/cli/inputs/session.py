@@ -35,11 +35,9 @@ from rules.decision.needs import Needs
 from rules.kube.namespaces import namespace_labels
 from rules.model.rule import FactRelease, reads_namespaces
 from rules.model.workload_kinds import built_in_workloads
-from rules.nodes.label_families import LabelNames
 from rules.schema.config_map import Source
-from rules.schema.errors import suggested
 from rules.schema.workload_kinds import read_workloads
-from rules.text.i18n import Joined, Line, Lines, Message, located
+from rules.text.i18n import Line, Lines, Message, located
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, catalog_path, is_built_in, read_path, rule_folder
@@ -72,8 +70,6 @@ F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
 NO_RULES: Final = Message("no rules found; a rule is a ConfigMap named cf-crl-* or labelled gpugate.dev/type")
-_NO_SUCH_RULE: Final = Message("no enabled compatibility rule is named {name!r}{hint}")
-_DIFFERENT_LABELS: Final = Message("rules set different labels; choose one with --rule: {rules}")
 _DENIED: Final = 1
 _WARNED: Final = 3
 
@@ -86,7 +82,6 @@ class Session:
     if the user has no right to read.
 
     Attributes:
-        rule: value of `--rule`: the rule that defines the labels of nodes.
         facts_path: value of `--facts`: the bundle or folder that replaces all other facts.
         rules_readable: whether the user has the right to read the rules in force.
         nodes_readable: whether the user has the right to read the nodes.
@@ -101,7 +96,6 @@ class Session:
     rules_namespace: str = DEFAULT_NAMESPACE
     cluster: ClusterSource = NO_CLUSTER
     lang: str = Language.EN.value
-    rule: str | None = None
     facts_path: str | None = None
     rules_readable: bool = field(default=True, init=False)
     nodes_readable: bool = field(default=True, init=False)
@@ -359,21 +353,8 @@ class Session:
     @cached_property
     def label_rules(self) -> RuleSet:
         """The rules that may define labels of nodes; empty without options, as built-in rules define none."""
-        is_selected = self.rule_paths or self.rule or self.cluster.selected
+        is_selected = self.rule_paths or self.cluster.selected
         return self.rules if is_selected else self.with_facts(RuleSet())
-
-    @cached_property
-    def label_names(self) -> LabelNames:
-        """The labels of nodes that the compatibility rules define. Raises BadInputError if these differ."""
-        rules = {rule.name: rule for rule in self.label_rules.compatibility if rule.enabled}
-        if self.rule and self.rule not in rules:
-            hint = suggested(self.rule, rules)
-            raise BadInputError(_NO_SUCH_RULE.having(name=self.rule, hint=hint))
-        chosen = [rules[self.rule]] if self.rule else rules.values()
-        names = {rule.sharing.labels: rule.name for rule in chosen}
-        if len(names) > 1:
-            raise BadInputError(_DIFFERENT_LABELS.having(rules=Joined(", ", names.values())))
-        return next(iter(names), LabelNames())
 
     # Decisions
 

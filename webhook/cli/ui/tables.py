@@ -38,7 +38,7 @@ def matrix(page: Page, question: Question) -> dict[str, Any]:
     if page.has_nodes(question):
         inventory = page.inventory(question).with_facts(known)
         families = page.rules_of(question).rules.label_names
-        classes = [*classes_of(inventory, inventory.everything, families)]
+        classes = classes_of(inventory, inventory.everything, families)
         table = class_table(policy, classes, known)
         tables = [table] if table else []
         unlabelled = sum(

@@ -353,7 +353,7 @@ def test_labels_are_read_as_the_rules_define_them(tmp_path: Path) -> None:
             "Invalid value for '--baseline': expected a CUDA version such as 12.4, got 'x'",
         ),
         (["--nodes", "/nowhere"], "/nowhere: No such file or directory"),
-        (["--rules", "/nowhere"], "--rules, --rule and changes of nodes require --nodes or --context"),
+        (["--rules", "/nowhere"], "--rules and changes of nodes require --nodes or --context"),
     ],
 )
 def test_wrong_usage_prints_one_line(arguments: list[str], message: str) -> None:
