@@ -28,6 +28,7 @@ from webhook.cli.matrix.matrix import (
     Column,
     Footnotes,
     Table,
+    cell_document,
     class_table,
     driver_table,
     footnotes,
@@ -182,24 +183,13 @@ def _document(tables: Sequence[Table], language: Language) -> dict[str, Any]:
         "rows": [
             {
                 "cuda": str(cuda),
-                "cells": [_cell(name, column.cells[at], language) for name, column in columns],
+                "cells": [
+                    {"class": name} | cell_document(column.cells[at], language) for name, column in columns
+                ],
             }
             for at, cuda in enumerate(tables[0].runtimes if tables else ())
         ],
     }
-
-
-def _cell(name: str, cell: Cell, language: Language) -> dict[str, Any]:
-    reasons = [
-        {
-            "level": finding.level.name.lower(),
-            "reason": finding.reason.in_language(language),
-            "remedy": finding.remedy.in_language(language),
-            "error": finding.error,
-        }
-        for finding in cell
-    ]
-    return {"class": name, "level": level_of(cell).name.lower(), "reasons": reasons}
 
 
 def _text(tables: Sequence[Table], notes: Footnotes, language: Language) -> Iterator[str]:

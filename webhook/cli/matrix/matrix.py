@@ -26,7 +26,7 @@ from rules.cuda.tables import (
     toolkits,
 )
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.model.check_result import CheckResult, Level
+from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
@@ -185,6 +185,20 @@ def footnotes(tables: Iterable[Table]) -> Footnotes:
         )
         by_result |= dict.fromkeys(findings, Footnote(letter, reason, _error(findings[0])))
     return by_result
+
+
+def cell_document(cell: Cell, language: Language) -> dict[str, Any]:
+    """Return a cell as JSON: its level and the reasons."""
+    reasons = [
+        {
+            "level": result.level.name.lower(),
+            "reason": result.reason.in_language(language),
+            "remedy": result.remedy.in_language(language),
+            "error": result.error,
+        }
+        for result in cell
+    ]
+    return {"level": level_of(cell).name.lower(), "reasons": reasons}
 
 
 def letters(cell: Cell, notes: Footnotes) -> str:

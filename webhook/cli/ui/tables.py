@@ -7,14 +7,13 @@ from typing import Any
 from rules import Language
 from rules.cuda.tables import BUILT_IN
 from rules.cuda.versions import CudaVersion
-from rules.model.check_result import level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.fleet import classes_of
 from webhook.cli.matrix.matrix import (
     FACTS,
     LEVEL_LABELS,
-    Cell,
     Table,
+    cell_document,
     class_table,
     driver_table,
     gpu_table,
@@ -71,7 +70,7 @@ def _table(table: Table, language: Language) -> dict[str, Any]:
         "columns": [column.name(language) for column in table.columns],
         "about": [column.about.in_language(language) for column in table.columns],
         "rows": [
-            {"cuda": str(cuda), "cells": [_cell(cell, language) for cell in cells]}
+            {"cuda": str(cuda), "cells": [cell_document(cell, language) for cell in cells]}
             for cuda, cells in table.rows()
         ],
     }
@@ -79,16 +78,3 @@ def _table(table: Table, language: Language) -> dict[str, Any]:
 
 def _shown(fact: str | int | None) -> str:
     return "-" if fact is None else str(fact)
-
-
-def _cell(cell: Cell, language: Language) -> dict[str, Any]:
-    reasons = [
-        {
-            "level": result.level.name.lower(),
-            "reason": result.reason.in_language(language),
-            "remedy": result.remedy.in_language(language),
-            "error": result.error,
-        }
-        for result in cell
-    ]
-    return {"level": level_of(cell).name.lower(), "reasons": reasons}
