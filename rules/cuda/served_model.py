@@ -66,20 +66,13 @@ _CACHE: Final = "models--"  # of Hugging Face: models--ORG--NAME/snapshots/…
 _NUMBER: Final = re.compile(r"\d{1,4}(?:\.\d{1,6})?|\.\d{1,6}", re.ASCII)
 
 
-_ON_ONE: Final = Message(
-    "{program} loads {model}: {parameters} billion parameters, at least {total} GiB of weights on one GPU"
-)
-_ON_SEVERAL: Final = Message(
+_LOADS: Final = Message(
     "{program} loads {model}: {parameters} billion parameters, "
-    "at least {total} GiB of weights on {ranks} GPUs"
+    "at least {total} GiB of weights on {ranks} × GPU"
 )
-_ON_ONE_BY_NAME: Final = Message(
+_LOADS_BY_NAME: Final = Message(
     "{program} loads {model}: about {parameters} billion parameters by its name, "
-    "at least {total} GiB of weights on one GPU"
-)
-_ON_SEVERAL_BY_NAME: Final = Message(
-    "{program} loads {model}: about {parameters} billion parameters by its name, "
-    "at least {total} GiB of weights on {ranks} GPUs"
+    "at least {total} GiB of weights on {ranks} × GPU"
 )
 _REQUEST_ONE: Final = Message("request one GPU")
 _REQUEST: Final = Message("request {count} GPUs")
@@ -151,9 +144,7 @@ class ModelWeights(NamedTuple):
     @property
     def origin(self) -> Message:
         """Where the number of bytes is from."""
-        words = _ON_ONE if self.ranks == 1 else _ON_SEVERAL
-        if self.by_name:
-            words = _ON_ONE_BY_NAME if self.ranks == 1 else _ON_SEVERAL_BY_NAME
+        words = _LOADS_BY_NAME if self.by_name else _LOADS
         return words.having(
             program=self.program,
             model=self.model,

@@ -442,7 +442,7 @@ def test_the_weights_and_the_data_type_of_the_model_are_listed() -> None:
     ) in lines
     assert (
         "7.1 GiB of weights on each GPU, of whose memory 0.9 may be used: vLLM 0.6.3 loads "
-        "Qwen/Qwen2.5-7B-Instruct: 7.615 billion parameters, at least 14.2 GiB of weights on 2 GPUs"
+        "Qwen/Qwen2.5-7B-Instruct: 7.615 billion parameters, at least 14.2 GiB of weights on 2 × GPU"
     ) in lines
 
 

@@ -66,7 +66,7 @@ def test_weights_that_are_larger_than_the_memory_are_an_error_with_the_sum() -> 
     ) == result.reason.en
     assert (
         "vLLM 0.9.2 loads meta-llama/Llama-3.1-70B-Instruct: 70.55 billion parameters, "
-        "at least 131.4 GiB of weights on one GPU"
+        "at least 131.4 GiB of weights on 1 × GPU"
     ) == result.origin.en
     assert (
         "request 8 GPUs and set `--tensor-parallel-size=8`, or use a GPU with 147Gi of memory or more"
@@ -84,7 +84,7 @@ def test_mission_13_weights_that_only_the_name_says_warn_with_the_sum() -> None:
     ) == result.reason.en
     assert (
         "vLLM 0.9.2 loads acme/Support-70B: about 70 billion parameters by its name, "
-        "at least 116.0 GiB of weights on one GPU"
+        "at least 116.0 GiB of weights on 1 × GPU"
     ) == result.origin.en
     assert [] == [
         *check("--model=acme/Support-32B-AWQ"),
