@@ -39,17 +39,16 @@ from rules.compatibility.result import (
 from rules.compatibility.taints import pending, untolerated_nodes, untolerated_pools
 from rules.kube.node_selector_term import REQUIRED
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level
-from rules.model.edit import Edit, edit_of_flag
+from rules.model.check_result import CheckResult, Edit, Level, edit_of_flag
 from rules.model.finding import Finding
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.gpu_resources import Amounts
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_selector import candidates, excluding
 from rules.text.bounded_cache import Budget
+from rules.text.glob import Comparisons
 from rules.text.i18n import Message
 from rules.text.paths import field_path
-from rules.text.similarity import Comparisons
 
 _NODE_AFFINITY: Final = ("spec", "affinity", "nodeAffinity")
 _TERMS: Final = (*_NODE_AFFINITY, REQUIRED, "nodeSelectorTerms")

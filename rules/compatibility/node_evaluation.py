@@ -12,7 +12,7 @@ from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from rules.affinity.device_affinity import with_devices
+from rules.affinity.classes import with_devices
 from rules.affinity.node_affinity import Requirement
 from rules.compatibility.checks import check_on_node
 from rules.compatibility.prospects import NO_PROSPECTS, Prospects, at_creation

@@ -12,8 +12,8 @@ from rules.kube.tolerations import tolerates
 from rules.model.check_result import Level, level_of
 from rules.nodes.gpu_resources import Amounts
 from rules.nodes.inventory import Inventory
-from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import admitted, matched_by
+from rules.nodes.pools.document import NodePool
 from rules.text.bounded_cache import bounded_cache
 
 # Requirements of pods that are kept with their results, and the most characters of one; 0.1 KB a pool each.

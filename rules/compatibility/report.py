@@ -19,10 +19,10 @@ from rules.model.check_result import CheckResult, Level
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.gpu_resources import Amounts
+from rules.text.glob import Comparisons
 from rules.text.i18n import Joined, Language, Line, Lines, Message, width
 from rules.text.paths import field_path
 from rules.text.printable import printable
-from rules.text.similarity import Comparisons
 
 # Rows of a table, and kinds of nodes or resources in a line; the rest is counted.
 _ROWS: Final = 3

@@ -26,8 +26,8 @@ from rules.nodes.cloud_labels import driver_labels, kind_labels
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelFamily, LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import NodePool
 from rules.nodes.node_selector import admitted
+from rules.nodes.pools.document import NodePool
 
 # Kinds of nodes that are remembered with other drivers; nodes come and go, their kinds stay.
 _REMEMBERED: Final = 4096

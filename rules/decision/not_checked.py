@@ -16,10 +16,10 @@ from rules.kube.json_patch import ObjectError
 from rules.kube.pod import Pod
 from rules.model.decision import AdmissionRequest, NotChecked
 from rules.model.workload_kinds import EVERY, Workloads, places
+from rules.text.glob import Comparisons
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
 from rules.text.printable import printable
-from rules.text.similarity import Comparisons
 
 # Findings of one object, and the objects and lists in it that are looked at: some milliseconds.
 MOST: Final = 16

@@ -50,9 +50,9 @@ from rules.nodes.devices.claims import pod_claims, used_claims
 from rules.nodes.devices.state import CONFIGURED, GROUP, Claims
 from rules.nodes.inventory import Inventory
 from rules.text.bounded_cache import OverBudgetError
+from rules.text.glob import Comparisons
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
-from rules.text.similarity import Comparisons
 
 R = TypeVar("R", InjectionRule, CompatibilityRule)
 

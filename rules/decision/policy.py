@@ -19,8 +19,8 @@ from rules.model.rule import Action, CompatibilityRule, InjectionRule, ResourceR
 from rules.model.workload_kinds import Workloads, built_in_workloads
 from rules.nodes.gpu_resources import is_network_device
 from rules.text.bounded_cache import bounded_cache
+from rules.text.glob import Comparisons, similarity
 from rules.text.i18n import Language
-from rules.text.similarity import Comparisons, similarity
 
 Names = tuple[str, ...]
 R = TypeVar("R", InjectionRule, CompatibilityRule)

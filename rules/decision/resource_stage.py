@@ -15,7 +15,7 @@ from rules.decision.recorder import Change
 from rules.kube.names import ANNOTATION, is_extended_resource
 from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.edit import Edit
+from rules.model.check_result import Edit
 from rules.model.finding import Basis, Finding
 from rules.model.rule import (
     Action,

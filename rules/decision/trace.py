@@ -32,9 +32,9 @@ from rules.model.decision import AdmissionRequest, Decision
 from rules.model.finding import Finding
 from rules.model.match import Match, MatchPart, SelectorTerm
 from rules.model.rule import Exemption, InjectionAction, InjectionRule, ResourceRule, RuleSet, settings_of
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.inventory import Inventory
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.text.glob import glob_text
 from rules.text.i18n import Message
 from rules.text.paths import Path

@@ -6,11 +6,34 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from rules.model.certainty import Certainty
-from rules.model.edit import Edit
+from rules.model.check_result import Edit
 from rules.model.rule import Action
-from rules.text.i18n import Lines, Message
+from rules.text.i18n import Language, Lines, Message
 from rules.text.paths import Path
+
+
+class Certainty(StrEnum):
+    """How sure it is that a container does not start, or fails; the most sure first.
+
+    CERTAIN: facts of both sides prove it, of the container and of its node or cluster. LIKELY: one side is
+    known to fail in this way, or a rule of the operator forbids it. UNKNOWN: a fact of one side is missing.
+    """
+
+    CERTAIN = "certain"
+    LIKELY = "likely"
+    UNKNOWN = "unknown"
+
+    def in_language(self, language: Language) -> str:
+        """Return the word in a language."""
+        return _WORDS[self].in_language(language)
+
+
+_WORDS: Final = {
+    Certainty.CERTAIN: Message("certain"),
+    Certainty.LIKELY: Message("likely"),
+    Certainty.UNKNOWN: Message("unknown"),
+}
+
 
 _NONE: Final = Message()
 _FIX: Final = Message("{reason}; {fix}")

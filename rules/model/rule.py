@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules.kube.names import DEFAULT_SCHEDULERS
 from rules.nodes.label_families import LabelNames
-from rules.nodes.node_pool import NodePool
+from rules.nodes.pools.document import NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
 

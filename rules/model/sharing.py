@@ -8,9 +8,9 @@ from typing import Final
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
-from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode, mode_of_class
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import ContainerRuntime, RuntimeMode, mode_of_class
 from rules.text.i18n import Message
 
 # The first major version within which a driver runs programs of newer minor versions.

@@ -9,8 +9,17 @@ from collections.abc import Iterable, Mapping
 from operator import attrgetter
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
-from rules.nodes.runtime_modes import AUTO, HostRuntime, mode_of, operator_names, runtime_of, toolkit_version
+from rules.nodes.runtime_modes import (
+    AUTO,
+    UNKNOWN_RUNTIME,
+    ContainerRuntime,
+    HostRuntime,
+    RuntimeMode,
+    mode_of,
+    operator_names,
+    runtime_of,
+    toolkit_version,
+)
 from rules.text.i18n import Joined, Message, Text
 from rules.text.paths import object_at
 

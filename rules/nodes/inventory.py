@@ -15,7 +15,6 @@ from rules.cuda.tables import BUILT_IN, Facts
 from rules.kube.names import parse_int64
 from rules.kube.tolerations import Taint, tolerates
 from rules.nodes.cloud_labels import cloud_capabilities, driver_labels, kind_labels
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME
 from rules.nodes.devices.devices import facts_of
 from rules.nodes.devices.state import NO_DRA, DraState
 from rules.nodes.gpu_operator import (
@@ -33,7 +32,6 @@ from rules.nodes.label_families import (
 from rules.nodes.label_index import Fact, LabelIndex, ShardedDict, positions
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, Problem
 from rules.nodes.node_devices import NodeDevices, devices_by_node
-from rules.nodes.node_pool import DeclaredPools
 from rules.nodes.node_row import (
     ANY,
     IndexedNode,
@@ -42,6 +40,8 @@ from rules.nodes.node_row import (
     read_node,
     recovering_resources,
 )
+from rules.nodes.pools.document import DeclaredPools
+from rules.nodes.runtime_modes import UNKNOWN_RUNTIME
 
 # Keys of facts that are indexed together with labels; no label can have such a key.
 # The resources that a node offers now.

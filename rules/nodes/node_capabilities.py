@@ -21,9 +21,14 @@ from rules.cuda.tables import (
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.kube.names import is_label_key, is_label_value, parse_int64
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.label_families import LabelFamily
-from rules.nodes.runtime_modes import runtime_of, toolkit_version
+from rules.nodes.runtime_modes import (
+    UNKNOWN_RUNTIME,
+    ContainerRuntime,
+    RuntimeMode,
+    runtime_of,
+    toolkit_version,
+)
 from rules.text.i18n import Message
 
 if TYPE_CHECKING:

@@ -6,12 +6,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode
 from rules.nodes.devices.device_classes import DeviceClasses
 from rules.nodes.devices.devices import DeviceFacts, DeviceKind, common_facts, facts_of
 from rules.nodes.devices.slices import DeviceInventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.runtime_modes import dra_runtime
+from rules.nodes.runtime_modes import UNKNOWN_RUNTIME, ContainerRuntime, RuntimeMode, dra_runtime
 
 
 class NodeDevices(NamedTuple):

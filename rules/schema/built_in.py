@@ -41,8 +41,8 @@ from rules.model.rule import (
     Validation,
 )
 from rules.model.sharing import Checks, SharingPolicy
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import DriverFamily, LabelFamily, LabelNames
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.text.glob import glob, glob_text
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location

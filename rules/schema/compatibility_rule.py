@@ -12,8 +12,8 @@ from rules.kube.names import is_label_key
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, NewNodes, mildest
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.field_types import (
     ACTIONS,

@@ -12,7 +12,7 @@ from rules import AdmissionRequest, Decision, Snapshot, decide
 from rules.kube.pod import Pod
 from rules.model.decision import NO_NODES
 from rules.model.workload_kinds import built_in_workloads
-from rules.text.similarity import Comparisons
+from rules.text.glob import Comparisons
 from rules.text.yaml_document import SourceError
 from tests.support.builders import NO_NODES as NO_INVENTORY
 from tests.support.node_builders import shipped

@@ -16,7 +16,7 @@ from typing import Final, NamedTuple
 from rules.affinity import node_affinity
 from rules.compatibility import claims
 from rules.decision import size_limit
-from rules.text import bounded_cache, similarity
+from rules.text import bounded_cache, glob
 from tests.fuzz import cost
 from tests.fuzz.large_cluster import inventory
 from tests.fuzz.large_objects import Shape
@@ -58,7 +58,7 @@ _BOUNDS: Final = (
         "_MOST_EVALUATIONS",
         {"containers": 33, "vary": 1, "claims": 30, "uses": 30, "cluster": 1, "claim": 1},
     ),
-    _Bound(similarity, "MOST_COMPARED", {"containers": 16, "vary": 1, "names": 110, "glob": 4}),
+    _Bound(glob, "MOST_COMPARED", {"containers": 16, "vary": 1, "names": 110, "glob": 4}),
 )
 
 

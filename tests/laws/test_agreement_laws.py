@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from rules import RuleSet
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.decision.pipeline import Snapshot, decide
-from rules.model.certainty import Certainty
 from rules.model.decision import Decision
+from rules.model.finding import Certainty
 from rules.text.i18n import Text
 from tests.laws.test_inventory_laws import (
     READY,

@@ -18,7 +18,7 @@ from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support import reference_selector as selector
 from tests.support import reference_verdict as reference
 from tests.support.builders import (

@@ -17,7 +17,7 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader
-from rules.nodes.node_pool import NodePool
+from rules.nodes.pools.document import NodePool
 from tests.support import reference_selector as selector
 
 GPU = "nvidia.com/gpu"

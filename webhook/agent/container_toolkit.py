@@ -13,8 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from rules.nodes.container_runtime import RuntimeMode
-from rules.nodes.runtime_modes import AUTO, mode_of, toolkit_version
+from rules.nodes.runtime_modes import AUTO, RuntimeMode, mode_of, toolkit_version
 
 # The root of the node's file system; in a pod, where it is mounted.
 HOST_ROOT: Final = Path("/")

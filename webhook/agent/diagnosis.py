@@ -12,7 +12,7 @@ from typing import Final
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.cuda.tables import cuda_error
-from rules.model.certainty import Certainty
+from rules.model.finding import Certainty
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import NodeReader
 from rules.text.i18n import Language, Message, Text

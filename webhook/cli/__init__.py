@@ -167,8 +167,7 @@ class _Commands(click.Group):
 
 def _show(error: click.ClickException | OSError | ModuleNotFoundError, arguments: Sequence[str]) -> int:
     """Print the error that ends a command, and return its exit status. Raises it if it is a bug."""
-    from rules.text.i18n import Message
-    from rules.text.os_errors import os_error_text
+    from rules.text.i18n import Message, os_error_text
     from webhook.cli.terminal.console import BadInputError, show_error
     from webhook.cli.terminal.usage_errors import language_of
 

@@ -14,9 +14,15 @@ from typing import Any, Final
 from certs.periodic_task import PeriodicTask
 from rules.nodes.devices.device_classes import DeviceClass, DeviceClasses, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem
-from rules.nodes.devices.slices import DeviceInventory, ResourceSlice, read_slice
+from rules.nodes.devices.slices import (
+    DeviceInventory,
+    ResourceSlice,
+    TaintRule,
+    TaintRules,
+    read_slice,
+    read_taint_rule,
+)
 from rules.nodes.devices.state import DEVICE_CLASS, SLICE, TAINT_RULE, ClaimKey, DraState, claim_key
-from rules.nodes.devices.taint_rules import TaintRule, TaintRules, read_taint_rule
 from rules.nodes.label_index import ShardedDict
 from webhook.cluster.reflector import Applied, Change, Deleted, Listed
 from webhook.cluster.resource import Object, Resource, dra_resources

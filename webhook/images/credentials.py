@@ -23,8 +23,7 @@ import msgspec
 
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image
 from rules.text.glob import glob
-from rules.text.i18n import Message, MessageError, located
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, MessageError, located, os_error_reason
 from webhook.images.manifest import MAX_BYTES
 
 # The names of Docker Hub in config files; helpers know it by the first one.

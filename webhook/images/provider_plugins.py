@@ -17,8 +17,7 @@ import msgspec
 import yaml
 
 from rules.kube.image_reference import Image
-from rules.text.i18n import Message, located
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, located, os_error_reason
 from webhook.images.credentials import CredentialError, Credentials, matches, output_of
 
 _API_VERSION: Final = "credentialprovider.kubelet.k8s.io/v1"

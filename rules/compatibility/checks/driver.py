@@ -25,8 +25,8 @@ from rules.cuda.tables import forward_compatible, forward_once_listed, listed_be
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, unknown, unmet
 from rules.model.sharing import SharingPolicy, oldest_of_major
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, above_floor, branch_of, least_cuda_of
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.text.bounded_cache import bounded_cache
 from rules.text.i18n import Message
 

@@ -16,8 +16,8 @@ from rules.cuda.requirements import GpuRequirements
 from rules.cuda.versions import MajorMinor
 from rules.model.check_result import CheckResult, Level, unknown
 from rules.model.sharing import SharingPolicy
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities, branch_of
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.text.i18n import Message
 
 _BRAND: Final = "brand"

@@ -9,8 +9,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_devices
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level, capped
-from rules.model.edit import Edit, edit_of_flag
+from rules.model.check_result import CheckResult, Edit, Level, capped, edit_of_flag
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities, is_slice

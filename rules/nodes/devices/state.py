@@ -7,8 +7,7 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem, facts_of
-from rules.nodes.devices.slices import DeviceInventory, read_slice
-from rules.nodes.devices.taint_rules import TaintRules, read_taint_rule
+from rules.nodes.devices.slices import DeviceInventory, TaintRules, read_slice, read_taint_rule
 from rules.text.paths import object_at
 
 SLICE: Final = "ResourceSlice"

@@ -6,17 +6,17 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import BUILT_IN, Facts
-from rules.nodes.node_pool import AUTOSCALER_STATUS, KARPENTER, DeclaredPools, NodePool
+from rules.kube.tolerations import tolerates
 from rules.nodes.pools.cluster_api import read_node_group
-from rules.nodes.pools.document import PoolDocument
+from rules.nodes.pools.document import AUTOSCALER_STATUS, KARPENTER, DeclaredPools, NodePool, PoolDocument
 from rules.nodes.pools.karpenter import read_node_pool
-from rules.nodes.pools.kueue import read_resource_flavor
 from rules.text.i18n import Message
 
 __all__ = [
     "AUTOSCALER_STATUS",
     "KARPENTER",
     "POOL_KINDS",
+    "NodePool",
     "PoolKind",
     "declared_pools",
     "read_pools",
@@ -52,9 +52,28 @@ POOL_KINDS: Final = (
     PoolKind("cluster.x-k8s.io", "MachineSet", "machinesets", _CLUSTER_API, autoscaler=False),
 )
 
+
+def _read_resource_flavor(document: PoolDocument) -> list[NodePool]:
+    """Return the node pool of a ResourceFlavor; none if it selects no nodes by their labels.
+
+    A flavor also describes present nodes, and does not show whether nodes can be added; they may be, for
+    example by a ProvisioningRequest. Kueue adds the tolerations of the flavor to the pods that it admits, so
+    taints that these tolerate keep no pod away.
+    Source: https://kueue.sigs.k8s.io/docs/concepts/resource_flavor/
+    """
+    labels = document.labels("spec", "nodeLabels")
+    if not labels and not document.problems:
+        return []
+    tolerations = [dict(toleration) for _, toleration in document.objects("spec", "tolerations")]
+    taints = tuple(
+        taint for taint in document.taints("spec", "nodeTaints") if not tolerates(tolerations, [taint])
+    )
+    return [document.pool(labels, taints, can_scale=not document.deleted)]
+
+
 _READERS: Final[Mapping[tuple[str, str], Callable[[PoolDocument], list[NodePool]]]] = {
     ("karpenter.sh", "NodePool"): read_node_pool,
-    ("kueue.x-k8s.io", "ResourceFlavor"): read_resource_flavor,
+    ("kueue.x-k8s.io", "ResourceFlavor"): _read_resource_flavor,
     ("cluster.x-k8s.io", "MachineDeployment"): read_node_group,
     ("cluster.x-k8s.io", "MachinePool"): read_node_group,
     ("cluster.x-k8s.io", "MachineSet"): read_node_group,

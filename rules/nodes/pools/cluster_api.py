@@ -12,8 +12,7 @@ from typing import Final
 
 from rules.kube.names import is_resource_pattern, parse_int64
 from rules.kube.tolerations import Taint
-from rules.nodes.node_pool import NodePool
-from rules.nodes.pools.document import MAX_ENTRIES, PoolDocument, is_taint
+from rules.nodes.pools.document import MAX_ENTRIES, NodePool, PoolDocument, is_taint
 from rules.text.glob import is_glob
 from rules.text.i18n import Message
 

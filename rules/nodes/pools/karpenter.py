@@ -20,8 +20,7 @@ from rules.nodes.cloud_labels import (
     product_of_label,
     provider_labels,
 )
-from rules.nodes.node_pool import NodePool
-from rules.nodes.pools.document import NODEPOOL, PoolDocument
+from rules.nodes.pools.document import NODEPOOL, NodePool, PoolDocument
 from rules.text.i18n import Message
 
 # Requirements of a NodePool: maxItems of its schema.

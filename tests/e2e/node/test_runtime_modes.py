@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import pytest
 
-from rules.nodes.container_runtime import RuntimeMode
-from rules.nodes.runtime_modes import mode_of, toolkit_version
+from rules.nodes.runtime_modes import RuntimeMode, mode_of, toolkit_version
 from tests.e2e.assets import build
 from tests.e2e.assets import node as assets
 from tests.e2e.node.images import LOADED, write_image

@@ -23,7 +23,7 @@ from rules.nodes.devices.devices import DeviceKind
 from rules.nodes.devices.selectors import Match
 from rules.nodes.inventory_document import inventory_of
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support.builders import pod, warning_texts
 from tests.support.dra_builders import taint_rule
 from tests.support.dra_clusters import (

@@ -9,8 +9,8 @@ import pytest
 
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.nodes.pools import AUTOSCALER_STATUS, declared_pools
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support.builders import container, pod, policy, warning_texts
 from tests.support.cpu_time import loops
 from tests.support.dra_clusters import A100_NAME, bare_node, device_class, gpus_of

@@ -8,7 +8,7 @@ import pytest
 
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,

@@ -12,7 +12,7 @@ from rules.kube.tolerations import Taint
 from rules.model.decision import Decision
 from rules.model.rule import NodeProfile
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
 from tests.support.builders import warning_texts

@@ -21,8 +21,8 @@ from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import BUILT_IN, gpu_model
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import ContainerRuntime, RuntimeMode
 from tests.support.requirement_builders import requirements
 
 TABLE: Final = Path(__file__).with_name("runtime_modes.md")

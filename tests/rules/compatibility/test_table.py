@@ -12,8 +12,8 @@ import pytest
 from rules.model.decision import Decision
 from rules.nodes.inventory import Inventory
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
 from rules.nodes.pools import AUTOSCALER_STATUS, KARPENTER, declared_pools
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support.builders import warning_texts
 from tests.support.node_builders import (
     A100,

@@ -10,7 +10,7 @@ import yaml
 from rules.kube.tolerations import Taint
 from rules.nodes.label_families import TOLERATIONS_RULE, gpu_tolerations
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import DeclaredPools, NodePool
+from rules.nodes.pools.document import DeclaredPools, NodePool
 from tests.support.builders import policy, warning_texts
 from tests.support.node_builders import (
     A100,

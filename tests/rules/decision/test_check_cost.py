@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from rules.decision.policy import Policy, compile_policy
-from rules.text.similarity import MOST_COMPARED
+from rules.text.glob import MOST_COMPARED
 from tests.support.builders import container, pod
 from tests.support.cpu_time import loops
 from tests.support.node_builders import GPU, inventory, judged, node, shipped, shipped_rules

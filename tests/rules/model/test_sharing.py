@@ -6,8 +6,8 @@ import pytest
 
 from rules.cuda.requirements import GpuRequirements
 from rules.model.sharing import SharingPolicy
-from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import ContainerRuntime, RuntimeMode
 from rules.text.i18n import Text
 
 LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN

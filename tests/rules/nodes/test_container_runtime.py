@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode, mode_of_class
+from rules.nodes.runtime_modes import ContainerRuntime, RuntimeMode, mode_of_class
 from rules.text.i18n import Text
 
 LEGACY = ContainerRuntime(RuntimeMode.LEGACY, loads_compat=True, toolkit=(1, 17, 8), source=Text("a test"))

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.gpu_operator import GpuOperator, read_operator
 from rules.nodes.inventory_document import inventory_of
+from rules.nodes.runtime_modes import RuntimeMode
 from tests.support.node_builders import gfd, node
 
 LEGACY, CDI, UNKNOWN = RuntimeMode.LEGACY, RuntimeMode.CDI, RuntimeMode.UNKNOWN

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.inventory import Inventory
 from rules.nodes.inventory_document import inventory_of
+from rules.nodes.runtime_modes import RuntimeMode
 from tests.support.dra_clusters import (
     A100_NAME,
     DRIVER,

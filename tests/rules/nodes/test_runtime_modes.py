@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, RuntimeMode
 from rules.nodes.inventory_document import inventory_of
-from rules.nodes.runtime_modes import AUTO, mode_of, runtime_of, toolkit_version
+from rules.nodes.runtime_modes import AUTO, UNKNOWN_RUNTIME, RuntimeMode, mode_of, runtime_of, toolkit_version
 from rules.text.i18n import Message, Text
 from tests.support.node_builders import gfd, node
 

@@ -14,8 +14,8 @@ from rules.cuda.versions import ComputeCapability, CudaVersion
 from rules.model.check_result import Level
 from rules.model.rule import Action, CompatibilityRule, ImageCatalogRule
 from rules.model.sharing import CHECKS_OFF, Checks, SharingPolicy
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.label_families import LabelNames, read_driver_families, read_families
+from rules.nodes.runtime_modes import RuntimeMode
 from rules.schema.builder import PATCHABLE, patchable_keys
 from rules.schema.compatibility_rule import ChecksDocument, CompatibilityRuleDocument
 from rules.schema.loader import load_rules

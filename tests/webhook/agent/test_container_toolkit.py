@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from rules.nodes.container_runtime import RuntimeMode
+from rules.nodes.runtime_modes import RuntimeMode
 from webhook.agent.container_toolkit import ContainerToolkit, read_toolkit
 
 LEGACY, CDI = RuntimeMode.LEGACY, RuntimeMode.CDI

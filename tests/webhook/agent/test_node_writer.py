@@ -11,7 +11,7 @@ import pytest
 
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
-from rules.nodes.container_runtime import RuntimeMode
+from rules.nodes.runtime_modes import RuntimeMode
 from tests.support.memory import Memory
 from webhook.agent.container_toolkit import ContainerToolkit
 from webhook.agent.labels import CUDA_LABELS, FACTS, metadata_of

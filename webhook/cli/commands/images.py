@@ -11,8 +11,7 @@ from typing import Final
 
 import click
 
-from rules.text.i18n import Message
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, os_error_reason
 from webhook.cli.inputs.cluster_source import ClusterSource
 from webhook.cli.inputs.completers import FILE, FOLDER
 from webhook.cli.inputs.image_source import (

@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import click
 
 from rules import Language
-from rules.text.i18n import Message
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, os_error_reason
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
 from webhook.agent.diagnosis import HANGS, Diagnosis, diagnose, explain

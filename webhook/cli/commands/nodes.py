@@ -15,14 +15,14 @@ from rules.compatibility.checks.driver_support import is_unsupported, unsupporte
 from rules.kube.tolerations import Taint
 from rules.lint.profile_differences import ProfileDifference, differences_of_rules, members
 from rules.model.rule import NodeProfile
-from rules.nodes.container_runtime import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.nodes.driver_lifecycle import support_of
 from rules.nodes.fleet import classes_of
 from rules.nodes.inventory import NodeClass
 from rules.nodes.label_families import LabelNames, autoscaler_labels
 from rules.nodes.label_index import positions
 from rules.nodes.node_capabilities import NodeCapabilities, cuda_of, least_cuda_of
-from rules.nodes.node_pool import NodePool
+from rules.nodes.pools import NodePool
+from rules.nodes.runtime_modes import UNKNOWN_RUNTIME, ContainerRuntime
 from rules.text.i18n import Message
 from webhook.cli.inputs.completers import NODE
 from webhook.cli.inputs.month import this_month

@@ -17,8 +17,7 @@ import click
 
 from rules import Loaded, RuleSet
 from rules.model.rule import Action
-from rules.text.i18n import Message
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, os_error_reason
 from webhook.cli.inputs.cluster_source import NO_CLUSTER, ClusterSource
 from webhook.cli.inputs.files import read_file
 from webhook.cli.inputs.nodes import read_nodes

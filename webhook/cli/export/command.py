@@ -11,8 +11,7 @@ import click
 
 from rules.model.rule import CompatibilityRule, Exemption, Rule
 from rules.schema.errors import reason_of
-from rules.text.i18n import Message, located
-from rules.text.os_errors import os_error_text
+from rules.text.i18n import Message, located, os_error_text
 from rules.text.yaml_document import SourceError
 from webhook.cli.export.policies import ExportError, export
 from webhook.cli.export.static_manifests import StaticManifests, static_manifests

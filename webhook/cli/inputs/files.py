@@ -14,8 +14,7 @@ from typing import Final, NoReturn
 
 import rules
 from rules.schema.errors import did_you_mean
-from rules.text.i18n import Message, Text
-from rules.text.os_errors import os_error_reason, os_error_text
+from rules.text.i18n import Message, Text, os_error_reason, os_error_text
 from rules.text.yaml_document import NOT_UTF8
 from webhook.cli.terminal.console import BadInputError
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import yaml
 
 from rules import Decision, Finding, ObjectError
-from rules.model.edit import Edit
+from rules.model.check_result import Edit
 from rules.model.finding import cause_of
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path

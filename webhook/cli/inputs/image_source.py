@@ -16,8 +16,7 @@ import click
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
 from rules.kube.pod import Pod
-from rules.text.i18n import Message, located
-from rules.text.os_errors import os_error_text
+from rules.text.i18n import Message, located, os_error_text
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.objects import objects_in

@@ -24,9 +24,8 @@ from rules.nodes.label_families import (
     pool_labels,
 )
 from rules.nodes.node_capabilities import NodeCapabilities, NodeReader, without_slice
-from rules.nodes.node_pool import NodePool
 from rules.nodes.node_row import NODE, objects_of
-from rules.nodes.pools import POOL_KINDS
+from rules.nodes.pools import POOL_KINDS, NodePool
 from rules.schema.errors import suggestion
 from rules.text.i18n import Message, MessageError
 

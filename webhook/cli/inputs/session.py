@@ -32,7 +32,7 @@ from rules import (
     decide,
 )
 from rules.decision.needs import Needs
-from rules.kube.namespaces import namespace_labels
+from rules.kube.names import namespace_labels
 from rules.model.rule import FactRelease, reads_namespaces
 from rules.model.workload_kinds import built_in_workloads
 from rules.schema.config_map import Source

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from rules import Decision, Finding, Language
 from rules.decision.messages import WarningLine
-from rules.model.certainty import Certainty
-from rules.model.edit import Edit
-from rules.model.finding import cause_of
+from rules.model.check_result import Edit
+from rules.model.finding import Certainty, cause_of
 from rules.text.i18n import Message
 from rules.text.paths import field_path
 from rules.text.yaml_document import Location

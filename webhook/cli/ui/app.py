@@ -19,8 +19,8 @@ import flask
 import msgspec
 from werkzeug.exceptions import HTTPException
 
-from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED
+from rules.model.finding import Certainty
 from rules.text.i18n import Language, Message
 from rules.text.yaml_document import SourceError
 from webhook.cli.ui.cases import CaseError, examples, read_case, write_case, write_test

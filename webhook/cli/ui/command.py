@@ -11,8 +11,7 @@ from typing import Final
 
 import click
 
-from rules.text.i18n import Message
-from rules.text.os_errors import os_error_reason
+from rules.text.i18n import Message, os_error_reason
 from rules.text.yaml_document import SourceError
 from webhook.cli.inputs.completers import FILE
 from webhook.cli.inputs.files import BAD_INPUT, BUILT_IN, is_built_in, read_path

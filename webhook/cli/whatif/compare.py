@@ -11,9 +11,8 @@ from typing import Any, Final, NamedTuple
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
 from rules.compatibility.evaluate import FittingNodes
 from rules.decision.messages import WarningLine
-from rules.model.certainty import Certainty
 from rules.model.decision import NO_NODES, UNKNOWN_CUDA
-from rules.model.finding import cause_of, with_fix
+from rules.model.finding import Certainty, cause_of, with_fix
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.month import this_month

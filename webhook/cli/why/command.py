@@ -11,8 +11,8 @@ from typing import Any, Final
 import click
 
 from rules import AdmissionRequest, Decision, Language, ObjectError
-from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED
+from rules.model.finding import Certainty
 from rules.text.i18n import Joined, Message, Text, located
 from rules.text.yaml_document import SourceError
 from webhook.cli.audit.source import list_workloads

@@ -13,9 +13,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from rules.cuda.tables import read_table
-from rules.model.certainty import Certainty
 from rules.model.decision import Decision
-from rules.model.finding import Basis, Finding
+from rules.model.finding import Basis, Certainty, Finding
 from rules.text.i18n import Language, Message, Text
 from webhook.cli.why.unscheduled import Unscheduled
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from rules.cuda.tables import read_table
-from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED
+from rules.model.finding import Certainty
 from rules.nodes.inventory import Inventory
 from rules.text.i18n import Message
 from webhook.cli.audit.source import list_workloads

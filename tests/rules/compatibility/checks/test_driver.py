@@ -13,8 +13,8 @@ from rules.cuda.tables import Fact, Status
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.container_runtime import ContainerRuntime, RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import ContainerRuntime, RuntimeMode
 from tests.support.requirement_builders import driver, needing, requirements, requiring, shown
 
 PHYSICAL = SharingPolicy()

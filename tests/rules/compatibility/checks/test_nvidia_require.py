@@ -11,8 +11,8 @@ from rules.compatibility.checks import check_on_node
 from rules.cuda.versions import CudaVersion
 from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
-from rules.nodes.container_runtime import RuntimeMode
 from rules.nodes.node_capabilities import NodeCapabilities
+from rules.nodes.runtime_modes import RuntimeMode
 from tests.support.requirement_builders import driver, gpu, requiring
 
 LEGACY = SharingPolicy(runtime_mode=RuntimeMode.LEGACY)

@@ -9,8 +9,7 @@ from hypothesis import given
 
 from rules.kube.tolerations import Taint
 from rules.nodes.devices.devices import KindPool
-from rules.nodes.devices.slices import DeviceInventory, read_slice
-from rules.nodes.devices.taint_rules import TaintRules, read_taint_rule
+from rules.nodes.devices.slices import DeviceInventory, TaintRules, read_slice, read_taint_rule
 from tests.support.broken_json import JSON, broken
 from tests.support.dra_builders import GPU_DRIVER, device, resource_slice, taint_rule
 

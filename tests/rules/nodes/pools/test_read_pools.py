@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.nodes.node_pool import NodePool
 from rules.nodes.pools import MAX_PROBLEMS, POOL_KINDS, declared_pools, read_pools
-from rules.nodes.pools.document import ANY_LABEL
+from rules.nodes.pools.document import ANY_LABEL, NodePool
 from rules.nodes.pools.karpenter import MAX_KINDS
 from tests.support.pages import fences, text_of
 

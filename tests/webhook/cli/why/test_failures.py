@@ -9,9 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from rules.cuda.tables import read_table
-from rules.model.certainty import Certainty
 from rules.model.decision import ALLOWED, Decision
-from rules.model.finding import Basis, Finding
+from rules.model.finding import Basis, Certainty, Finding
 from rules.model.rule import Action
 from rules.text.i18n import Language, Text
 from tests.support.cpu_time import loops
