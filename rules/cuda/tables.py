@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_FOLDER: Final = Path(__file__).parents[1] / "facts"
+FACTS_FOLDER: Final = Path(__file__).parents[1] / "facts"
 # All tables as JSON, one in a line, which is read in a tenth of the time.
-STORED: Final = _FOLDER / "stored_tables.json"
+STORED: Final = FACTS_FOLDER / "stored_tables.json"
 # Tables that only `gpugate facts update` writes. A row by hand takes precedence over a row of theirs.
 GENERATED: Final = (
     "aws_instances",
@@ -121,11 +121,11 @@ def read_table(name: str) -> Any:
 
     A generated table without a file has no rows. Raises SourceError: the table is wrong.
     """
-    path = _FOLDER / f"{name}.yaml"
+    path = FACTS_FOLDER / f"{name}.yaml"
     if name in GENERATED and not path.exists():
         return []
     text, stored = path.read_text("utf-8"), STORED.read_bytes()
-    head = _head(name, text).encode()
+    head = stored_head(name, text).encode()
     if (start := stored.find(head)) >= 0:  # a table is one line
         line = stored[start + len(head) : stored.index(b"\n", start)]
         return json.loads(line.rstrip(b",").removesuffix(b"]"))
@@ -135,26 +135,12 @@ def read_table(name: str) -> Any:
     return document.value
 
 
-def table_names() -> list[str]:
-    """Return the names of all tables, in order."""
-    return sorted(path.stem for path in _FOLDER.glob("*.yaml"))
-
-
 def built_in_tables() -> dict[str, Any]:
     """Return the tables of a release of facts, the built-in one. Raises SourceError."""
     return {name: read_table(name) for name in RELEASED}
 
 
-def stored_tables() -> str:
-    """Return the content of STORED for the files of `facts/`. Raises SourceError."""
-    lines = []
-    for path in sorted(_FOLDER.glob("*.yaml")):
-        head = _head(path.stem, path.read_text("utf-8"))
-        lines.append(f"{head}{json.dumps(read_table(path.stem), ensure_ascii=False)}]")
-    return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _head(name: str, text: str) -> str:
+def stored_head(name: str, text: str) -> str:
     """Return the start of a table in STORED: its name and a digest of its text."""
     return f'"{name}": ["{sha256(text.encode()).hexdigest()}", '
 

@@ -1,4 +1,4 @@
-"""The loaded built-in rules in one JSON text: `built_in_rules.json`.
+"""The loaded built-in rules in one JSON text: `built_in_rules.json`, which `make chart` writes.
 
 A command reads it in a tenth of the time of the rule files, and without pydantic. It is for the files that it
 was made of: after a change to one of them, the files are read until it is made again.
@@ -10,10 +10,7 @@ differ from their default values. Other objects are mappings; lists are tuples e
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import MISSING, fields, is_dataclass
-from enum import Enum
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -43,12 +40,12 @@ from rules.model.rule import (
 from rules.model.sharing import Checks, SharingPolicy
 from rules.nodes.label_families import DriverFamily, LabelFamily, LabelNames
 from rules.nodes.runtime_modes import RuntimeMode
-from rules.text.glob import glob, glob_text
+from rules.text.glob import glob
 from rules.text.i18n import Text
 from rules.text.yaml_document import Location
 
 FILE: Final = Path(__file__).with_name("built_in_rules.json")
-_CLASS: Final = "$"
+CLASS: Final = "$"
 _CLASSES: Final[tuple[type, ...]] = (
     *(
         ResourceRule,
@@ -73,54 +70,15 @@ def built_in_rules(files: Iterable[tuple[str, str]], folder: str) -> RuleSet | N
     folder: the start of all names.
     """
     text = FILE.read_text("utf-8")
-    return _read(text, folder) if text.startswith(_head(files, folder)) else None
+    return _read(text, folder) if text.startswith(stored_head(files, folder)) else None
 
 
-def built_in_text(files: Iterable[tuple[str, str]], folder: str, rules: RuleSet) -> str:
-    """Return the content of FILE for rule files and the rules in them."""
-    texts = (json.dumps(_plain(rule, folder), ensure_ascii=False) for rule in rules)
-    return ",\n".join([_head(files, folder), *texts]) + "]\n"
-
-
-def _head(files: Iterable[tuple[str, str]], folder: str) -> str:
+def stored_head(files: Iterable[tuple[str, str]], folder: str) -> str:
     """Return the start of FILE: a list whose first item is a digest of the rule files."""
     digest = sha256()
     for name, text in files:
         digest.update(f"{name.removeprefix(folder)}\n{text}\n".encode("utf-8", "surrogateescape"))
     return f'["{digest.hexdigest()}"'
-
-
-def _plain(value: Any, folder: str) -> Any:
-    """Return a value in the types of JSON."""
-    match value:
-        case Enum():
-            arguments: Any = [value.value]
-        case Text():
-            arguments = dict(value.by_language)
-        case Location():
-            arguments = [value.file.removeprefix(folder), value.line, value.column]
-        case Expression():
-            arguments = [value.source, [*value.variables]]
-        case re.Pattern():
-            arguments = [glob_text(value)]
-        case ResourceIndex():
-            arguments = [*value]
-        case tuple() if not hasattr(value, "_fields"):
-            return [_plain(item, folder) for item in value]
-        case tuple():
-            arguments = [*value]
-        case frozenset():
-            arguments = sorted(value)
-        case _ if is_dataclass(value):
-            arguments = {
-                field.name: _plain(getattr(value, field.name), folder)
-                for field in fields(value)
-                if field.default_factory is MISSING or field.default_factory() != getattr(value, field.name)
-                if field.default is MISSING or field.default != getattr(value, field.name)
-            }
-        case _:
-            return value
-    return {_CLASS + type(value).__name__: arguments}
 
 
 def _read(text: str, folder: str) -> RuleSet:
@@ -134,7 +92,7 @@ def _read(text: str, folder: str) -> RuleSet:
 
     def value(members: dict[str, Any]) -> Any:
         for name, arguments in members.items():
-            if name[:1] != _CLASS:
+            if name[:1] != CLASS:
                 break
             build = of_class[name[1:]]
             if isinstance(arguments, dict):

@@ -160,11 +160,6 @@ def kind_of(value: object) -> Message:
     return _KINDS.get(type(value), _NOTHING)
 
 
-def describe(value: object) -> str:
-    """Return `kind_of` in English."""
-    return kind_of(value).en
-
-
 def reason_of(error: ValueError) -> Message:
     """Return the message of an error whose argument is a Text or an English text."""
     return as_text(error.args[0] if error.args and isinstance(error.args[0], Message) else str(error))

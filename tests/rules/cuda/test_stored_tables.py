@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from rules.cuda import tables
-from rules.cuda.tables import STORED, read_table, stored_tables
+from rules.cuda.tables import STORED, read_table
+from tests.support.stored_forms import stored_tables
 
 
 def test_it_is_made_of_the_tables_as_they_are(

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from rules import load_rules
-from rules.schema.built_in import FILE, built_in_rules, built_in_text
+from rules.schema.built_in import FILE, built_in_rules
+from tests.support.stored_forms import built_in_text
 from webhook.cli.inputs.files import catalog_path, read_path
 
 
