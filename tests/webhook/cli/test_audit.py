@@ -146,6 +146,25 @@ def test_the_label_of_a_namespace_of_the_cluster_is_that_of_its_workloads(
     assert ["chat"] == [group["group"] for group in json.loads(result.stdout)["groups"]]
 
 
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_a_note_says_once_that_the_labels_of_namespaces_are_not_read(
+    rules: Path, tmp_path: Path, output: str
+) -> None:
+    """Without the right to list namespaces, the labels of workloads group them; reports have the note."""
+    fake = FakeApi(statuses={"/api/v1/namespaces": 403})
+    fake.put("/api/v1/pods", _pod("bad", value="2"))
+    fake.put("/api/v1/namespaces/kube-public/configmaps", yaml.safe_load(rules.read_text("utf-8")))
+    grouped = _audit_cluster(fake, tmp_path, "--group-by", "team", "-o", output)
+    other = _audit_cluster(fake, tmp_path, "-o", output)
+    why = "cannot list Namespaces: 403 refused by the test; grouped only by labels of workloads"
+
+    assert [f"note: {why}", ""] == [
+        "".join(line for line in result.stderr.splitlines() if "amespaces" in line)
+        for result in (grouped, other)
+    ]
+    assert output == "table" or [why] == json.loads(grouped.stdout)["notes"]
+
+
 def test_without_a_label_nothing_is_grouped(rules: Path, tmp_path: Path, teams: list[dict[str, Any]]) -> None:
     """The output is as without the option."""
     document = json.loads(_audit(tmp_path, teams, "--rules", rules, "-o", "json").stdout)

@@ -14,7 +14,7 @@ from webhook.cli.audit.workloads import Workload, WorkloadObject
 from webhook.cli.inputs.session import Session
 from webhook.cli.report.model import DENY, EFFECTS, WARN, Group, RenderedFinding, rendered_findings
 from webhook.cli.report.plan import Plan, plan
-from webhook.cli.terminal.vocabulary import INVALID_POD
+from webhook.cli.terminal.vocabulary import GROUPED_WITHOUT_NAMESPACES, INVALID_POD
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ def evaluate(
     group_by: the label of their group; empty: none has a group.
     """
     namespaces = session.namespaces if group_by else {}
+    if group_by and (error := session.namespaces_forbidden):
+        session.add_note(GROUPED_WITHOUT_NAMESPACES.having(why=error))
     for workload in workloads:
         objects = tuple(_evaluated(session, workload))
         if objects:

@@ -85,6 +85,7 @@ class Session:
         facts_path: value of `--facts`: the bundle or folder that replaces all other facts.
         rules_readable: whether the user has the right to read the rules in force.
         nodes_readable: whether the user has the right to read the nodes.
+        namespaces_forbidden: why `namespaces` has none of the cluster, after it was read.
         failed: whether a rule or an object has an error; the exit status is 2 then.
         is_earlier: whether its objects are those before a change; see `earlier`.
         notes: what could not be read, and so is not checked.
@@ -99,6 +100,7 @@ class Session:
     facts_path: str | None = None
     rules_readable: bool = field(default=True, init=False)
     nodes_readable: bool = field(default=True, init=False)
+    namespaces_forbidden: ForbiddenError | None = field(default=None, init=False)
     failed: bool = field(default=False, init=False)
     notes: list[str] = field(default_factory=list, init=False)
     is_earlier: bool = field(default=False, init=False)
@@ -171,7 +173,8 @@ class Session:
             return {}
         try:
             return namespace_labels(self.cluster.query(lambda api: api.namespaces()))
-        except ForbiddenError:
+        except ForbiddenError as error:
+            self.namespaces_forbidden = error
             return {}
 
     # Each of these reads all, so that errors in rules come before those in nodes, and these before others.

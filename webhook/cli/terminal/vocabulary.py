@@ -185,6 +185,7 @@ LAST_VALID_KEPT: Final = Message(
 )
 WITHOUT_CLUSTER_RULES: Final = Message("{why}; evaluated with the built-in rules (use --rules for others)")
 WITHOUT_CLUSTER_NODES: Final = Message("{why}; not compared with nodes (use --nodes FILE)")
+GROUPED_WITHOUT_NAMESPACES: Final = Message("{why}; grouped only by labels of workloads")
 OTHER_RULES: Final = Message("evaluated with the rules in {paths}, not with those of the cluster")
 WITHOUT_BUILT_IN: Final = Message(
     "evaluated with the rules in {paths}, without the built-in rules (add them with --rules builtin)"
