@@ -113,6 +113,28 @@ def test_a_deployment_whose_pods_run_on_other_nodes_has_a_row(tmp_path: Path) ->
     assert "; its pods: ✎ patched; nodes: 1 of 3 " in change["after"]["result"]
 
 
+def test_an_object_of_which_only_the_patch_changes_has_a_row_that_says_so(tmp_path: Path) -> None:
+    """In the table, as JSON and in Markdown, which the Action comments; an equal patch is no change."""
+    files = [tmp_path / "before.yaml", tmp_path / "after.yaml"]
+    for file, needs in zip(files, ({}, {"gpugate.dev/min-compute-capability": "8.0"}), strict=True):
+        annotations = {"gpugate.dev/cuda-version": "12.4"}
+        changed, same = _deployment("a"), _deployment("nvidia/cuda:12.4.1-base-ubuntu22.04")
+        changed["spec"]["template"]["metadata"] = {"annotations": annotations | needs}
+        same["metadata"] = {"name": "same", "namespace": "ml"}
+        file.write_text(yaml.safe_dump_all([changed, same]), "utf-8")
+    words = ("-f", files[1], "--before", files[0], "--nodes", _NODES)
+    text, markdown = _preview(*words).stdout, _preview(*words, "-o", "markdown").stdout
+    (change,) = json.loads(_preview(*words, "-o", "json").stdout)["changes"]
+    chinese = _preview(*words, "-o", "markdown", "--lang", "zh").stdout
+
+    assert "\nverdict changes: 0 workloads; only the patch changes: 1 workload\nWORKLOAD" in text
+    (row,) = (line for line in markdown.splitlines() if line.startswith("| Deployment ml/serve |"))
+    assert row.endswith("; with another patch |")
+    assert ("patch", "serve") == (change["change"], change["name"])
+    assert change["before"] == change["after"]
+    assert "；补丁不同 |" in chinese
+
+
 def test_what_was_wrong_before_does_not_fail(tmp_path: Path) -> None:
     """A note says that it is not compared; claims and quotas of both sides are apart."""
     before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"

@@ -165,8 +165,8 @@ class Preview:
 )
 @files_option(
     "--before",
-    help="The objects as they were: also show whose verdict changes; may be repeated. An empty folder has no "
-    "objects.",
+    help="The objects as they were: also show whose verdict or patch changes; may be repeated. An empty "
+    "folder has no objects.",
 )
 @decision_options
 @workloads_option
@@ -479,6 +479,7 @@ def _verdict(language: Language, preview: Preview) -> Verdict:
         preview.decision.allowed,
         target.severity,
         preview.has_pods and (preview.has_devices or bool(target.findings)),
+        (*preview.decision.patch, *preview.decision.pods_patch),
     )
 
 

@@ -1,4 +1,4 @@
-"""Verdicts on the same objects before and after a change of their manifests."""
+"""Verdicts on the same objects, and patches of them, before and after a change of their manifests."""
 
 from __future__ import annotations
 
@@ -7,14 +7,17 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from rules import Language
+from rules.kube.json_patch import Operation
+from rules.text.i18n import Joined
 from webhook.cli.terminal.console import counted
-from webhook.cli.terminal.vocabulary import NEW, REMOVED, VERDICT_CHANGES
+from webhook.cli.terminal.vocabulary import NEW, OTHER_PATCH, PATCH_CHANGES, REMOVED, VERDICT_CHANGES
 
 
 class Verdict(NamedTuple):
     """What a decision says of an object, in a line.
 
-    severity: see Target. concerns_devices: whether there was something to check.
+    severity: see Target. concerns_devices: whether there was something to check. patch: of the object,
+    then of its pods.
     """
 
     kind: str
@@ -24,6 +27,7 @@ class Verdict(NamedTuple):
     allowed: bool
     severity: int
     concerns_devices: bool = True
+    patch: tuple[Operation, ...] = ()
 
     @property
     def title(self) -> str:
@@ -36,7 +40,7 @@ class Verdict(NamedTuple):
 
 
 class VerdictChange(NamedTuple):
-    """An object whose verdict changes; before, after: None if there is no such object."""
+    """An object whose verdict or patch changes; before, after: None if there is no such object."""
 
     before: Verdict | None
     after: Verdict | None
@@ -46,21 +50,28 @@ class VerdictChange(NamedTuple):
         """The verdict that names the object."""
         return self.after or self.before  # type: ignore[return-value]  # one of both
 
+    @property
+    def of_patch(self) -> bool:
+        """Whether only the patch changes."""
+        return self.before is not None and self.after is not None and self.before.text == self.after.text
+
     def row(self, language: Language) -> dict[str, str]:
         """Return the cells of a table."""
+        after = self.after.text if self.after else REMOVED.in_language(language)
         return {
             "workload": self.subject.title,
             "before": self.before.text if self.before else NEW.in_language(language),
-            "after": self.after.text if self.after else REMOVED.in_language(language),
+            "after": OTHER_PATCH.having(result=after).in_language(language) if self.of_patch else after,
         }
 
     def document(self) -> dict[str, Any]:
         """Return the change as JSON."""
+        changed = "patch" if self.of_patch else "changed"
         return {
             "kind": self.subject.kind,
             "namespace": self.subject.namespace,
             "name": self.subject.name,
-            "change": "changed" if self.before and self.after else "added" if self.after else "removed",
+            "change": changed if self.before and self.after else "added" if self.after else "removed",
             "before": self.before and self.before.document(),
             "after": self.after and self.after.document(),
         }
@@ -73,7 +84,7 @@ class VerdictChange(NamedTuple):
 
 
 def verdict_changes(before: Iterable[Verdict], after: Iterable[Verdict]) -> list[VerdictChange]:
-    """Return the objects whose verdict changes, the worst first.
+    """Return the objects whose verdict or patch changes, the worst first.
 
     Objects are equal by kind, namespace and name; of several with the same, the first with the first.
     """
@@ -82,7 +93,8 @@ def verdict_changes(before: Iterable[Verdict], after: Iterable[Verdict]) -> list
     changes = (
         pair
         for pair in pairs
-        if (pair.before and pair.before.text) != (pair.after and pair.after.text)
+        if (pair.before and (pair.before.text, pair.before.patch))
+        != (pair.after and (pair.after.text, pair.after.patch))
         and any(verdict and verdict.concerns_devices for verdict in pair)
     )
     return sorted(changes, key=lambda change: change.order)
@@ -97,6 +109,9 @@ def _by_identity(verdicts: Iterable[Verdict]) -> dict[tuple[str, int], Verdict]:
 
 
 def changes_line(changes: Iterable[VerdictChange], language: Language) -> str:
-    """Return how many objects have another verdict."""
-    workloads = counted(len(list(changes)), "workload")
-    return VERDICT_CHANGES.having(workloads=workloads).in_language(language)
+    """Return how many objects have another verdict, and how many only another patch."""
+    kinds = Counter(change.of_patch for change in changes)
+    lines = [VERDICT_CHANGES.having(workloads=counted(kinds[False], "workload"))]
+    if kinds[True]:
+        lines.append(PATCH_CHANGES.having(workloads=counted(kinds[True], "workload")))
+    return Joined("; ", lines).in_language(language)

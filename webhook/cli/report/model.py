@@ -231,8 +231,8 @@ class Report:
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,
     each with its description; empty: those that the findings have. facts, tables and fleet are of a
     page: facts on the rules and nodes by their headings, the compatibility of the nodes, and their drivers.
-    changes: the objects whose verdict changes; None if nothing is compared. groups: the workloads by the
-    label `group_by`.
+    changes: the objects whose verdict or patch changes; None if nothing is compared. groups: the workloads by
+    the label `group_by`.
     """
 
     tool: str

@@ -17,6 +17,8 @@ SKIPPED: Final = Message("skipped")
 NEW: Final = Message("new")
 REMOVED: Final = Message("removed")
 VERDICT_CHANGES: Final = Message("verdict changes: {workloads}")
+PATCH_CHANGES: Final = Message("only the patch changes: {workloads}")
+OTHER_PATCH: Final = Message("{result}; with another patch")
 EARLIER_NOT_COMPARED: Final = Message("not compared: {why}")
 
 ACTIONS: Final = {
