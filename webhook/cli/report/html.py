@@ -13,10 +13,10 @@ from rules import Language
 from rules.model.check_result import level_of
 from rules.text.i18n import Message
 from rules.text.printable import printable
-from webhook.cli.matrix.matrix import LEVEL_LABELS, Column, footnotes, letters
+from webhook.cli.matrix.matrix import FACTS, LEVEL_LABELS, Column, footnotes, letters
 from webhook.cli.report.model import DENY, EFFECTS, NOT_CHECKED, WARN, Report
 from webhook.cli.report.rule_pages import address_of
-from webhook.cli.terminal.console import counted
+from webhook.cli.terminal.console import UNKNOWN, counted
 from webhook.cli.terminal.vocabulary import heading, value
 
 if TYPE_CHECKING:
@@ -74,12 +74,6 @@ def _findings(report: Report) -> dict[str, list[_Row]]:
     return by_namespace
 
 
-def _heading(column: Column, language: Language) -> str:
-    """Return the facts of a column, and how many nodes it is of, if it is of nodes."""
-    name, nodes = column.name(language), int(column.facts.get("nodes") or 0)
-    return name + Message(" ({nodes})", nodes=counted(nodes, "node")).in_language(language) if nodes else name
-
-
 def page(template: str, language: Language, **facts: Any) -> str:
     """Return the page of a template. facts: its variables."""
     templates = _templates(language)
@@ -101,6 +95,19 @@ def _templates(language: Language) -> Environment:
             return value
         text = value.in_language(language) if isinstance(value, Message) else str(value)
         return escape(printable(text, "\n\t")).replace("\n", Markup("&#10;"))
+
+    def fact_names(column: Column) -> Markup:
+        """Return a line for the name of each fact of a column."""
+        line = Markup('<span class="fact">{}</span>')
+        return Markup().join(line.format(FACTS[key].in_language(language)) for key in column.facts)
+
+    def fact_values(column: Column) -> Markup:
+        """Return a line for each fact of a column, with its name for screen readers alone."""
+        line = Markup('<span class="fact"><span class="hidden">{} </span>{}</span>')
+        return Markup().join(
+            line.format(FACTS[key].in_language(language), UNKNOWN if fact is None else printable(str(fact)))
+            for key, fact in column.facts.items()
+        )
 
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES),
@@ -124,5 +131,5 @@ def _templates(language: Language) -> Environment:
         "level_of": level_of,
         "letters": letters,
     }
-    environment.filters["column_heading"] = partial(_heading, language=language)
+    environment.filters |= {"fact_names": fact_names, "fact_values": fact_values}
     return environment

@@ -540,7 +540,10 @@ def test_the_page_has_each_cell_its_reason_and_what_it_was_made_with(tmp_path: P
     page = _run("--nodes", file, "--driver", "580.65.06", "-o", "html").stdout
 
     assert page.startswith("<!DOCTYPE html>")
-    assert "A100, driver 580.65.06, driver CUDA 13.0, compute 8.0 (1 node)</th>" in page
+    _, first, column = page.split('<th scope="col">', 3)[:3]
+    facts = {"GPU": "A100", "driver": "580.65.06", "driver CUDA": "13.0", "compute": "8.0", "nodes": "1"}
+    assert [*facts] == re.findall('<span class="fact">([^<]+)</span>', first)
+    assert facts == dict(re.findall('<span class="hidden">([^<]+) </span>([^<]+)</span>', column))
     (row,) = re.findall(r'<tr><th scope="row">CUDA 13.5</th>.*?</tr>', page, re.DOTALL)
     (letter,) = re.findall(r'<span class="hidden">incompatible ([a-z])</span>', row)
     assert f"<dt>{letter}</dt><dd>" in page
