@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from rules.affinity.node_affinity import Requirement
 from rules.kube.names import parse_int64
@@ -15,8 +16,7 @@ if TYPE_CHECKING:
     from rules.nodes.inventory import Inventory
 
 
-@dataclass(frozen=True, slots=True)
-class VersionRange:
+class VersionRange(Struct, frozen=True):
     """The versions from `at_least` (included) to `below` (excluded; None: no upper bound).
 
     Bounds have two parts or more, and no trailing zeros after the second.

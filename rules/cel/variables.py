@@ -7,14 +7,14 @@ user, a group and a time it is -1, because 0 has a meaning there.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from rules.text.i18n import Message
 
 
-@dataclass(frozen=True, slots=True)
-class Type:
+class Type(Struct, frozen=True):
     """A type of CEL."""
 
     name: str  # as in CEL; `quantity` is an int, or a double for a fraction

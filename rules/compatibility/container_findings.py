@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from rules.compatibility.checks import check_on_any_node
 from rules.compatibility.checks.gpu_memory import too_much_memory, too_much_together

@@ -7,10 +7,11 @@ of nodes. They are data: names of containers and words are added when a message 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from difflib import get_close_matches
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from msgspec.structs import replace
 
 from rules.affinity.classes import with_devices
 from rules.affinity.node_affinity import Requirement

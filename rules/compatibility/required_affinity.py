@@ -8,9 +8,11 @@ version holds for nodes that join later, too.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.affinity.classes import Split, distinguishing
 from rules.affinity.node_affinity import Requirement
@@ -35,8 +37,7 @@ _REMEMBERED: Final = 4096
 _GREATEST_COMPUTE: Final = (99, 0)
 
 
-@dataclass(frozen=True)
-class Judge:
+class Judge(Struct, frozen=True):
     """The answer of all checks for a container on any node.
 
     or_unknown: nodes that may be compatible fit, too.

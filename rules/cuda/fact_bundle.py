@@ -12,9 +12,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from rules.cuda.tables import DERIVED, GENERATED, Facts, Status
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -41,8 +42,7 @@ class FactBundleError(ValueError):
         self.place, self.text = place, text
 
 
-@dataclass(frozen=True, slots=True)
-class FactBundle:
+class FactBundle(Struct, frozen=True):
     """A release of all tables; a table or section that is not in the file is the built-in one."""
 
     date: str  # YYYY-MM-DD
@@ -152,8 +152,7 @@ def _unknown_key(key: str, known: tuple[str, ...]) -> Message:
     return Message("unknown key {key!r}{near}", key=key, near=near)
 
 
-@dataclass(slots=True)
-class _Shape:
+class _Shape(Struct):
     """The form of the values at one place of a table."""
 
     row: bool = False  # the place is an item of a list

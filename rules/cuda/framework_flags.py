@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache, partial
 from math import prod
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
+from msgspec.structs import replace
 from packaging.version import Version
 
 from rules.cuda.image_catalog import covers, parse_version
@@ -44,8 +45,7 @@ _NO_GPU: Final = (1000, 0)  # above all compute capabilities
 Values = dict[str, Value]  # by flag
 
 
-@dataclass(frozen=True, slots=True)
-class FlagRow:
+class FlagRow(Struct, frozen=True):
     """The requirement of a flag value in some or all versions of a framework."""
 
     compute: ComputeCapability | None  # None: the program for CUDA refuses the value; no other row has it
@@ -65,9 +65,10 @@ class ValueRequirement(NamedTuple):
     instead: str = ""  # as of FlagRow
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Framework:
+class Framework(Struct, frozen=True, eq=False):
     """An inference server: how to recognise it, and its flags and variables. Compares by identity."""
+
+    __hash__ = object.__hash__
 
     key: str  # in the table
     name: str
@@ -82,8 +83,7 @@ class Framework:
     model: Mapping[str, Any]  # from the table; may be empty
 
 
-@dataclass(frozen=True, slots=True)
-class FlagRequirement:
+class FlagRequirement(Struct, frozen=True):
     """A compute capability that a flag requires."""
 
     framework: str  # with its version if known
@@ -94,8 +94,7 @@ class FlagRequirement:
     instead: str = ""  # as of FlagRow
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
+class Subject(Struct, frozen=True):
     """The frameworks of the table with facts of one kind, and the flags and variables that they depend on."""
 
     frameworks: tuple[Framework, ...]
@@ -369,8 +368,7 @@ _DIGITS: Final = 6
 _MOST: Final = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Parallelism:
+class Parallelism(Struct, frozen=True):
     """The number of GPUs that one program needs."""
 
     program: str  # its name
@@ -383,9 +381,10 @@ class Parallelism:
     splits_model: bool = False  # the number must divide the attention heads of a model: 3 seldom does
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Program:
+class _Program(Struct, frozen=True, eq=False):
     """The flags and variables of a framework that set its number of GPUs, from the table."""
+
+    __hash__ = object.__hash__
 
     name: str
     certain: bool

@@ -13,11 +13,11 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
 from packaging.specifiers import SpecifierSet
 from packaging.version import InvalidVersion, Version
 
@@ -179,8 +179,7 @@ _COMPAT: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class ImageCase:
+class ImageCase(Struct, frozen=True):
     """The facts about the images of a row, or about some versions. Other fields are as in ImageFacts."""
 
     versions: str | None = None  # None: all
@@ -204,8 +203,7 @@ class ImageCase:
     status: Status = Status.VERIFIED
 
 
-@dataclass(frozen=True, slots=True)
-class ImageRow:
+class ImageRow(Struct, frozen=True):
     """A row of a cluster's catalogue."""
 
     name: str
@@ -215,9 +213,10 @@ class ImageRow:
     exact: str = ""  # the reference, if the pattern is a plain text
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class FamilyRow:
+class FamilyRow(Struct, frozen=True, eq=False):
     """A built-in row; without repositories and references it is for any image. Compares by identity."""
+
+    __hash__ = object.__hash__
 
     name: str
     pattern: re.Pattern[str]  # of the tag

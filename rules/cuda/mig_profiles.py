@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Final
+
+from msgspec import Struct
 
 from rules.cuda.tables import read_table
 
@@ -14,9 +15,10 @@ _TABLE: Final = "mig_profiles"
 _PARTS: Final = re.compile(r"(\d+)g\.(\d+)gb", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class MigGpu:
+class MigGpu(Struct, frozen=True, eq=False):
     """A GPU with MIG. Compares by identity."""
+
+    __hash__ = object.__hash__
 
     name: str
     label: re.Pattern[str]

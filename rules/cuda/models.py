@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules.cuda.tables import BUILT_IN, Facts, Status, derived, pattern
 
@@ -29,8 +30,7 @@ _END: Final = re.compile(r"(?=[-_:@]|\.(?!\d)|$)")
 _SIZE: Final = re.compile(r"(?<![a-z0-9.])\d+(?:\.\d+)?b(?![a-z0-9])")  # another model: `7b`
 
 
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
+class ModelFacts(Struct, frozen=True):
     """The facts about a model by its name.
 
     Attributes:

@@ -13,9 +13,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cuda.versions import CudaVersion, DriverVersion
 from rules.text.bounded_cache import bounded_cache, length
@@ -61,8 +63,7 @@ _COMPARE: Final[Mapping[str, Callable[[Numbers, Numbers], bool]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Host:
+class Host(Struct, frozen=True):
     """The properties of a node; None: unknown."""
 
     cuda: tuple[int, int] | None = None
@@ -89,8 +90,7 @@ def _driver(text: str) -> Numbers | None:
     return _trimmed(driver.numbers) if driver else None
 
 
-@dataclass(frozen=True, slots=True)
-class Factor:
+class Factor(Struct, frozen=True):
     """One condition on a property."""
 
     name: str
@@ -122,8 +122,7 @@ class Factor:
 Group = tuple[Factor, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Constraint:
+class Constraint(Struct, frozen=True):
     """One variable: the groups are ORed, the factors of a group ANDed. Without groups it requires nothing.
 
     minimum: the CUDA version below which no node satisfies it; None if there is none.
@@ -141,14 +140,15 @@ class Constraint:
     minimum: CudaVersion | None = None
     native: CudaVersion | None = None
     problem: Message | None = None
-    factors: tuple[Factor, ...] = field(default=(), compare=False, repr=False)
-    by_brand: Callable[[str | None], tuple[Group, ...]] | None = field(
-        default=None, compare=False, repr=False
-    )
-    answer: Callable[[Host], bool | None] | None = field(default=None, compare=False, repr=False)
+    factors: tuple[Factor, ...] = ()
+    by_brand: Callable[[str | None], tuple[Group, ...]] | None = None
+    answer: Callable[[Host], bool | None] | None = None
+
+    def __eq__(self, other: object) -> bool:  # by name and text: the rest follows from them, and is long
+        return isinstance(other, Constraint) and (self.variable, self.text) == (other.variable, other.text)
 
     def __hash__(self) -> int:
-        return hash((self.variable, self.text))  # the rest follows from them, and is long
+        return hash((self.variable, self.text))
 
     def holds(self, host: Host) -> bool | None:
         """Return whether a node satisfies it; None if that depends on an unknown property."""

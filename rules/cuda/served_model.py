@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from functools import cache
 from math import ceil, prod
 from typing import Any, Final, NamedTuple
 
+from msgspec import Struct
 from packaging.version import Version
 
 from rules.cuda.framework_flags import (
@@ -268,8 +268,7 @@ def serving(container: Container, stored: str) -> Serving:
     return Serving(count, device and device.mib, stored, bool(container.env_from))
 
 
-@dataclass(frozen=True, slots=True)
-class _Server:
+class _Server(Struct, frozen=True):
     """How a framework names its model, and what follows, from the table."""
 
     entry: Mapping[str, Any]

@@ -11,9 +11,10 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 from rules.kube.pod import CHARACTERS_PER_STEP, LONGEST, expand_all
 from rules.text.bounded_cache import Budget
@@ -93,8 +94,7 @@ _UNKNOWN_WORD: Final = Word(UNKNOWN)
 _UNSET: Final = Word("", certain=False)  # a variable that neither the container nor the script sets
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
+class Command(Struct, frozen=True):
     """A program with its arguments."""
 
     words: tuple[Word, ...]

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 import re
 from calendar import timegm
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cache, lru_cache, partial, wraps
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.text.bounded_cache import bounded_cache
@@ -75,8 +77,7 @@ class Status(StrEnum):
         return self is not Status.UNVERIFIED
 
 
-@dataclass(frozen=True, slots=True)
-class Fact(Generic[T]):
+class Fact(Struct, Generic[T], frozen=True):
     """A value with the key of its source (facts/sources.yaml) and its status."""
 
     value: T
@@ -89,8 +90,7 @@ class Fact(Generic[T]):
         return self.status.certain
 
 
-@dataclass(frozen=True, slots=True)
-class GpuModel:
+class GpuModel(Struct, frozen=True):
     """A GPU model."""
 
     product: str
@@ -105,8 +105,7 @@ class GpuModel:
     listed: tuple[DriverVersion, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class CudaError:
+class CudaError(Struct, frozen=True):
     """An error of the CUDA runtime."""
 
     code: int
@@ -295,8 +294,7 @@ def least_cuda(facts: Facts, branch: int) -> LeastCuda | None:
     return LeastCuda(fact.value, by) if fact and fact.certain else None
 
 
-@dataclass(frozen=True, slots=True)
-class Lifecycle:
+class Lifecycle(Struct, frozen=True):
     """NVIDIA's support of a driver branch."""
 
     kind: str  # lts, production or new-feature
@@ -385,8 +383,7 @@ def known_cudas(facts: Facts) -> tuple[CudaVersion, ...]:
     return tuple(version for version in versions if branch_of_cuda(facts, version) is not None)
 
 
-@dataclass(frozen=True, slots=True)
-class LastBranch:
+class LastBranch(Struct, frozen=True):
     """The last driver branch that supports the GPUs of an architecture."""
 
     architecture: str
@@ -406,8 +403,7 @@ def last_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[LastBranch] | Non
     return next((fact for fact in last_branches(facts) if gpu < fact.value.below), None)
 
 
-@dataclass(frozen=True, slots=True)
-class FirstBranch:
+class FirstBranch(Struct, frozen=True):
     """The first driver branch that supports the GPUs of a compute capability."""
 
     architecture: str
@@ -434,8 +430,7 @@ def first_branch_of(facts: Facts, gpu: tuple[int, int]) -> Fact[FirstBranch] | N
 # NVIDIA_REQUIRE_CUDA of nvidia/cuda
 
 
-@dataclass(frozen=True, slots=True)
-class RequireText:
+class RequireText(Struct, frozen=True):
     """The NVIDIA_REQUIRE_CUDA of some builds of nvidia/cuda."""
 
     text: str

@@ -10,9 +10,10 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
+
+from msgspec.structs import replace
 
 from rules.affinity.node_affinity import inject, pairs_budget
 from rules.cel.syntax_errors import ExpressionError, UnknownInputError

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from copy import copy
-from dataclasses import replace
 from typing import Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from rules.compatibility.prospects import Prospects
 from rules.cuda.image_catalog import catalog_of

@@ -9,10 +9,12 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import chain
 from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cel.expression import Expression
 from rules.cel.syntax_errors import ExpressionError
@@ -86,8 +88,7 @@ class RuleOutcome(StrEnum):
     DISABLED = "disabled"
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """One value that was set. path: in the object. rule: by which, or empty. reason: in a few words."""
 
     path: Path
@@ -96,8 +97,7 @@ class Edit:
     reason: Message
 
 
-@dataclass(frozen=True, slots=True)
-class RuleEvaluation:
+class RuleEvaluation(Struct, frozen=True):
     """One rule and one container. why: of any outcome except a match. would: what a dry run would inject.
 
     runtimes: the modes of the container runtime that are assumed, on which nodes, and where each is from.
@@ -126,8 +126,7 @@ class RuleEvaluation:
         return tuple(finding for finding in self.findings if not finding.basis)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerTrace:
+class ContainerTrace(Struct, frozen=True):
     """One container, as it was submitted, and every rule, in the order of evaluation."""
 
     name: str
@@ -138,8 +137,7 @@ class ContainerTrace:
     evaluations: tuple[RuleEvaluation, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class PodTrace:
+class PodTrace(Struct, frozen=True):
     """One pod or pod template, at a path. edits: all, in their order."""
 
     path: Path
@@ -413,8 +411,7 @@ def _is_below(path: Path, root: Path) -> bool:
     return path[: len(root)] == root
 
 
-@dataclass(frozen=True, slots=True)
-class Explanation:
+class Explanation(Struct, frozen=True):
     """A decision and how it was made. out_of_scope: why there was nothing to decide, or empty.
 
     violations, warnings: those that belong to no single rule and container.

@@ -8,9 +8,10 @@ Sources: https://kubernetes.io/docs/concepts/policy/resource-quotas/, and of Kub
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.paths import object_at
@@ -54,8 +55,7 @@ class Scope(NamedTuple):
     values: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceQuota:
+class ResourceQuota(Struct, frozen=True):
     """A quota of a namespace."""
 
     namespace: str

@@ -8,11 +8,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from difflib import SequenceMatcher
 from functools import cache
 from importlib.resources import files
 from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
+
+from msgspec.structs import replace
 
 from rules.cel.expression import number as number_of
 from rules.cuda.gpu_memory import MIB, shown, unit_of

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final, NamedTuple
+
+from msgspec import Struct
 
 from rules.cuda.tables import cuda_error
 from rules.kube.pod import Container
@@ -58,8 +59,7 @@ class Level(IntEnum):
     INCOMPATIBLE = 3
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """One reason for a level.
 
     origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
@@ -80,13 +80,12 @@ class CheckResult:
     path: Path = ()
     edits: tuple[Edit, ...] = ()
     instead: tuple[str, str] = ("", "")
-    # Reason and error; a result is made once and shown often.
-    summary: Message = field(init=False, repr=False, compare=False)
 
-    def __post_init__(self) -> None:
+    @property
+    def summary(self) -> Message:
+        """Reason and error."""
         error = self.error
-        summary = Message("{reason}: {error}", reason=self.reason, error=error) if error else self.reason
-        object.__setattr__(self, "summary", summary)
+        return Message("{reason}: {error}", reason=self.reason, error=error) if error else self.reason
 
     @property
     def error(self) -> str:

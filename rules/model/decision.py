@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
+
+from msgspec import Struct
 
 from rules.kube.json_patch import Operation
 from rules.model.finding import Finding, audit_list
@@ -112,8 +113,7 @@ class Decision(NamedTuple):
 ALLOWED = Decision.allow()
 
 
-@dataclass(frozen=True, slots=True)
-class AdmissionRequest:
+class AdmissionRequest(Struct, frozen=True):
     """The part of an admission request that a decision depends on.
 
     object, old_object: the raw JSON, read only. group: the kind's API group, empty for the core. mutating: a

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, Final, Generic, TypeAlias, TypeVar
+
+from msgspec import Struct, field
 
 from rules.cel.expression import Expression
 from rules.cel.syntax_errors import ExpressionError
@@ -24,8 +25,7 @@ Unmet: TypeAlias = "MatchPart | SelectorTerm | Expression"
 SELECTOR_OPERATORS: Final = ("In", "NotIn", "Exists", "DoesNotExist")
 
 
-@dataclass(frozen=True, slots=True)
-class SelectorTerm:
+class SelectorTerm(Struct, frozen=True):
     """One requirement of a label selector."""
 
     key: str
@@ -52,8 +52,7 @@ class MatchPart(StrEnum):
     IMAGES = "images"
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(Struct, frozen=True):
     """What a rule applies to; everything must match, and of a list any entry.
 
     resources: names or globs of resources that the container asks for. images: compiled globs; empty for any

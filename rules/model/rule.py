@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
 from posixpath import normpath
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from rules.kube.names import DEFAULT_SCHEDULERS
 from rules.nodes.label_families import LabelNames
@@ -82,8 +83,7 @@ class RequestsPolicy(StrEnum):
     FROM_LIMITS = "fromLimits"
 
 
-@dataclass(frozen=True, slots=True)
-class RuleMeta:
+class RuleMeta(Struct, frozen=True):
     """What all rules have. name: of the ConfigMap, unique among those in force. location: of its text."""
 
     name: str
@@ -92,8 +92,7 @@ class RuleMeta:
     location: Location
 
 
-@dataclass(frozen=True, slots=True)
-class Validation:
+class Validation(Struct, frozen=True):
     """A CEL expression that a value must satisfy; message, effect and fix if it does not.
 
     fix: if it is empty, that of `messages.invalid` is used. variable: of the container, of which the
@@ -107,8 +106,7 @@ class Validation:
     variable: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class ResourceRule(RuleMeta):
+class ResourceRule(RuleMeta, frozen=True):
     """A `cf-crl-*` ConfigMap: how containers ask for one extended resource.
 
     key: the resource's name, or a glob for resources whose names carry a profile; key_pattern: the glob
@@ -142,8 +140,7 @@ class ResourceRule(RuleMeta):
         return hash(self.name)  # no two in force have the same
 
 
-@dataclass(frozen=True, slots=True)
-class EnvFromResource:
+class EnvFromResource(Struct, frozen=True):
     """A value computed from a container's quantity of a resource.
 
     unit: what one of the resource is, as a number (256Mi is 268435456). template: text in which `{value}` is
@@ -155,8 +152,7 @@ class EnvFromResource:
     template: str
 
 
-@dataclass(frozen=True, slots=True)
-class PodField:
+class PodField(Struct, frozen=True):
     """A single-valued field of a pod's spec that a rule can inject.
 
     unset: the values that stand for "not set by the user", with what the API server fills in before any
@@ -200,8 +196,7 @@ POD_FIELDS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Injection:
+class Injection(Struct, frozen=True):
     """What an injection rule injects. Entries are as in the Kubernetes API.
 
     env: (name, entry or EnvFromResource). capabilities: of Linux, that are added to those of the container.
@@ -220,8 +215,7 @@ class Injection:
     annotations: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class InjectionRule(RuleMeta):
+class InjectionRule(RuleMeta, frozen=True):
     """What to inject into containers that match. override: also over what the user has set."""
 
     match: Match
@@ -230,8 +224,7 @@ class InjectionRule(RuleMeta):
     action: InjectionAction
 
 
-@dataclass(frozen=True, slots=True)
-class CompatibilityRule(RuleMeta):
+class CompatibilityRule(RuleMeta, frozen=True):
     """How containers that match share GPUs, and what that requires of image, driver and GPU.
 
     no_fitting_node: the effect if no node is compatible; None: a warning if an autoscaler may add one,
@@ -258,8 +251,7 @@ class CompatibilityRule(RuleMeta):
         return self.no_fitting_node
 
 
-@dataclass(frozen=True, slots=True)
-class NodeProfile(RuleMeta):
+class NodeProfile(RuleMeta, frozen=True):
     """Nodes that an autoscaler may add. A fact that is not stated is unknown.
 
     match: labels of the present nodes that belong to it. labels: those that a node has when it is created,
@@ -288,15 +280,13 @@ class NodeProfile(RuleMeta):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class ImageCatalogRule(RuleMeta):
+class ImageCatalogRule(RuleMeta, frozen=True):
     """Image facts, which take precedence over the built-in catalogue."""
 
     rows: tuple[ImageRow, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Exemption(RuleMeta):
+class Exemption(RuleMeta, frozen=True):
     """Rules that have no effect on some pods until a date.
 
     rules: names or globs of rules. match: the pods, by namespace and labels; it names no resources.
@@ -311,12 +301,20 @@ class Exemption(RuleMeta):
     until: str
 
 
-@dataclass(frozen=True, slots=True)
-class FactRelease(RuleMeta):
+class FactRelease(RuleMeta, frozen=True):
     """A release of facts, which replaces the built-in one."""
 
     digest: str  # SHA-256 of the bundle, which identifies the facts
-    facts: Facts = field(compare=False, repr=False)
+    facts: Facts
+
+    def __eq__(self, other: object) -> bool:  # by digest, not by facts: the tables are read again for each
+        return isinstance(other, FactRelease) and self._identity() == other._identity()
+
+    def __hash__(self) -> int:
+        return hash(self.digest)
+
+    def _identity(self) -> tuple[Any, ...]:
+        return self.name, self.description, self.enabled, self.location, self.digest
 
 
 Rule = (
@@ -337,8 +335,7 @@ def exclusive_key(rule: Rule) -> str:
     return "Facts" if isinstance(rule, FactRelease) else ""
 
 
-@dataclass(frozen=True, slots=True)
-class RuleSet:
+class RuleSet(Struct, frozen=True):
     """All rules of a source, including the disabled ones."""
 
     resources: tuple[ResourceRule, ...] = ()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from typing import Final
+
+from msgspec import Struct
 
 from rules.cuda.requirements import CudaRequirement, GpuRequirements
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -21,8 +22,7 @@ _IN_POD: Final = Message("runtimeClassName of the pod")
 _IN_RULE: Final = Message("containerRuntime of the rule")
 
 
-@dataclass(frozen=True, slots=True)
-class Checks:
+class Checks(Struct, frozen=True):
     """The level of a finding of each check that a rule can set: COMPATIBLE is off, UNSTABLE warns.
 
     A finding that is not certain has a milder level. What each finds: the fields of ChecksDocument.
@@ -43,11 +43,10 @@ class Checks:
 
 
 # For whoever has no rule: the matrix, and what a node supports.
-CHECKS_OFF: Final = Checks(*[Level.COMPATIBLE] * len(fields(Checks)))
+CHECKS_OFF: Final = Checks(*[Level.COMPATIBLE] * len(Checks.__struct_fields__))
 
 
-@dataclass(frozen=True, slots=True)
-class SharingPolicy:
+class SharingPolicy(Struct, frozen=True):
     """What a way of sharing GPUs requires in addition to the container's own requirements.
 
     cuda: the accelerators run CUDA; otherwise nothing is compared with nodes. virtual: CUDA calls are

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from rules.cuda.tables import read_table
 from rules.kube.json_patch import ObjectError
@@ -41,8 +42,7 @@ class FoundPod(NamedTuple):
     others: tuple[OtherContainer, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Workloads:
+class Workloads(Struct, frozen=True):
     """The kinds that hold pods, by API group, empty for the core, and kind. Immutable.
 
     paths: the steps to each pod template, or pod spec. others: by those steps, the other containers of the
@@ -58,11 +58,6 @@ class Workloads:
     templates: frozenset[Kind] = frozenset()
     placeholders: Mapping[Kind, str] = field(default_factory=dict)
     frameworks: Mapping[Kind, str] = field(default_factory=dict)
-    _incomplete: frozenset[Kind] = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        parts = (self.others, self.wraps, self.unchecked, self.templates)
-        object.__setattr__(self, "_incomplete", frozenset(kind for part in parts for kind in part))
 
     def __or__(self, other: Workloads) -> Workloads:
         """Return the kinds of both; of a kind in both, all paths."""
@@ -87,7 +82,10 @@ class Workloads:
     def is_complete(self, group: str, kind: str) -> bool:
         """Return whether all pods of a kind are in its objects as they will be created."""
         of = group, kind
-        return of in self.paths and of not in self._incomplete
+        return of in self.paths and not self._is_incomplete(of)
+
+    def _is_incomplete(self, of: Kind) -> bool:
+        return of in self.others or of in self.wraps or of in self.unchecked or of in self.templates
 
     def pods_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, FoundPod]:
         """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
@@ -96,7 +94,7 @@ class Workloads:
         is not shaped as its kind is.
         """
         of = group, kind
-        if of not in self._incomplete:  # nearly all
+        if not self._is_incomplete(of):  # nearly all
             return {
                 path: FoundPod(raw)
                 for steps in self.paths.get(of, ())

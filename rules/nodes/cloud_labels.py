@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Final, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cuda.tables import Facts, GpuModel, Status, derived, gpu_model, pattern
 from rules.nodes.label_families import DriverFamily
@@ -31,8 +33,7 @@ _LONGEST: Final = 512
 _PRODUCT: Final = "product"
 
 
-@dataclass(frozen=True, slots=True)
-class _CloudGpu:
+class _CloudGpu(Struct, frozen=True):
     """The GPU that a value of a label reports."""
 
     value: re.Pattern[str]

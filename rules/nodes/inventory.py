@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
-from dataclasses import dataclass, replace
 from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cuda.tables import BUILT_IN, Facts
 from rules.kube.names import parse_int64
@@ -72,8 +74,7 @@ INSTANCE_TYPE: Final = "node.kubernetes.io/instance-type"
 _DEFAULT: Final = LabelNames()
 
 
-@dataclass(frozen=True, slots=True)
-class NodeClass:
+class NodeClass(Struct, frozen=True):
     """Nodes with the same capabilities."""
 
     capabilities: NodeCapabilities

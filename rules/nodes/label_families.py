@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cache, lru_cache, partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec import Struct, field
 
 from rules.cuda.tables import read_table
 from rules.cuda.versions import DriverVersion
@@ -26,8 +27,7 @@ if TYPE_CHECKING:
 Version = tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LabelFamily:
+class LabelFamily(Struct, frozen=True):
     """The labels in which one publisher reports a version. A node has the family if it has the first key."""
 
     keys: tuple[str, ...]  # one for the whole version (`12.4`), or one for each part, major first
@@ -67,10 +67,8 @@ class LabelFamily:
         return None if major is None or minor is None else (major, minor)
 
 
-class DriverFamily(LabelFamily):
+class DriverFamily(LabelFamily, frozen=True):
     """The labels in which one publisher reports the version of a driver: 535.104.05, or 570.26."""
-
-    __slots__ = ()
 
     @property
     def needed(self) -> int:
@@ -150,8 +148,7 @@ def gpu_resource_domains() -> frozenset[str]:
     return frozenset(_built_in()["gpuResources"])
 
 
-@dataclass(frozen=True, slots=True)
-class LabelNames:
+class LabelNames(Struct, frozen=True):
     """The node labels that report each fact, by default from `facts/labels.yaml`.
 
     The first label that a node has is used, even if it is invalid.

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
 from rules.cuda.tables import (
@@ -48,8 +49,7 @@ DEFAULT_PLATFORM: Final = "amd64"  # of the CPU, as in kubernetes.io/arch
 _SLICE: Final = "-MIG-"
 
 
-@dataclass(frozen=True, slots=True)
-class NodeCapabilities:
+class NodeCapabilities(Struct, frozen=True, cache_hash=True):  # caches are keyed by it
     """The facts that the labels of a node report; None if a label is missing or invalid.
 
     cuda: the highest CUDA version of the driver's API.
@@ -75,17 +75,7 @@ class NodeCapabilities:
     runtime: ContainerRuntime = UNKNOWN_RUNTIME
     former_driver: bool = False
     # What is known of its driver and its GPU.
-    facts: Facts = field(default=BUILT_IN, repr=False)
-    # Caches are keyed by capabilities, which take long to hash.
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        members = self.cuda, self.driver, self.compute_capability, self.product, self.memory_mib
-        others = self.mig_strategy, self.sharing_strategy, self.device_mode, self.architecture
-        object.__setattr__(self, "_hash", hash((*members, *others)))
-
-    def __hash__(self) -> int:
-        return self._hash
+    facts: Facts = BUILT_IN
 
     @property
     def model(self) -> GpuModel | None:

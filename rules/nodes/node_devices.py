@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import NamedTuple
+
+from msgspec.structs import replace
 
 from rules.nodes.devices.device_classes import DeviceClasses
 from rules.nodes.devices.devices import DeviceFacts, DeviceKind, common_facts, facts_of

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules.cuda.tables import Status, read_table
 from rules.text.i18n import Message, Text
@@ -76,8 +77,7 @@ class HostRuntime(NamedTuple):
     by_hook: bool = False  # NVIDIA's toolkit is called by OCI hooks
 
 
-@dataclass(frozen=True, slots=True)
-class _HostRow:
+class _HostRow(Struct, frozen=True):
     """A kind of node. patterns: for its label, osImage and kubeletVersion; None: any."""
 
     label: str

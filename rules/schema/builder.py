@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from rules.model.rule import Rule
@@ -35,8 +35,7 @@ PATCHABLE: Final = (
 )
 
 
-@dataclass(slots=True)
-class RuleBuilder:
+class RuleBuilder(Struct):
     """The ConfigMap of a rule under construction, and its errors, which are reported together."""
 
     document: Document

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Annotated, Any, Final, Literal, Self
 
+from msgspec.structs import replace
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from rules.kube.names import is_label_key

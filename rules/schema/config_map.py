@@ -6,8 +6,9 @@ No pydantic here: importing it takes as long as the rest of a command with the b
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from rules.model.rule import RuleSet
 from rules.schema.errors import RuleError
@@ -43,8 +44,7 @@ _TOO_MANY_VALUES: Final = Message(
 Source = tuple[str, str | Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True)
-class Loaded:
+class Loaded(Struct, frozen=True):
     """The result of loading: the valid rules, and errors and warnings in the order of the text."""
 
     rules: RuleSet = field(default_factory=RuleSet)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import zlib
 from base64 import b64decode
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import cache
 from hashlib import sha256
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from rules.cuda.fact_bundle import (
     MAX_BYTES,

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import reduce
 from importlib import import_module
 from operator import or_
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.text.i18n import Message
 
@@ -62,8 +63,7 @@ def most_steps(source: str, longest: int) -> int:
         raise ValueError(str(error)) from None
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+class _Walk(Struct, frozen=True):
     longest: int
     widths: Sequence[tuple[int, int] | None]  # of groups
 

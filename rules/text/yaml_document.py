@@ -10,12 +10,13 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import cache, partial
 from itertools import count, islice, takewhile
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.text.gc_pause import gc_paused
 from rules.text.i18n import Message, MessageError, Text, located
@@ -159,8 +160,7 @@ class SourceError(MessageError):
         self.problem = problem
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """One document of a text: its value, and the location of each path."""
 
     value: Any
@@ -481,8 +481,7 @@ def _margin(lines: Iterable[str]) -> int:
     return next((len(line) - len(line.lstrip(" ")) for line in lines if line.strip()), 0)
 
 
-@dataclass(frozen=True, slots=True)
-class Location:
+class Location(Struct, frozen=True):
     """A location in a rule file; line and column count from 1, 0 if unknown."""
 
     file: str

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
 from certs.kubernetes_api import Conflict, KubernetesError

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from functools import cache
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from rules.decision.policy import Policy, compile_policy
 from rules.model.rule import Action, RuleSet

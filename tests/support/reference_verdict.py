@@ -8,8 +8,9 @@ The table: docs/compatibility-semantics.md.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from rules.compatibility.checks import check_on_node
 from rules.cuda.requirements import GpuRequirements

@@ -7,7 +7,6 @@ import socket
 import ssl
 import time
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -17,6 +16,7 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     load_pem_private_key,
 )
+from msgspec.structs import replace
 
 from certs.authority import make_authority, make_leaf
 from webhook.admission.work import schedule
@@ -159,4 +159,4 @@ def stalled(stall: Callable[[int], socket.socket], port: int, count: int) -> Ite
 
 def config(**changes: float) -> ServerConfig:
     """Return the quick configuration with some changes."""
-    return replace(QUICK, **changes)  # type: ignore[arg-type]  # int and float fields alike
+    return replace(QUICK, **changes)

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable
-from dataclasses import MISSING, fields, is_dataclass
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import astuple
 
 from rules.cel.expression import Expression
 from rules.cuda import tables
@@ -57,12 +59,14 @@ def _json_of(value: Any, folder: str) -> Any:
             arguments = [*value]
         case frozenset():
             arguments = sorted(value)
-        case _ if is_dataclass(value):
+        case Struct():
+            members = astuple(value)
+            required = len(members) - len(value.__struct_defaults__)
+            defaults = astuple(type(value)(*members[:required]))
             arguments = {
-                field.name: _json_of(getattr(value, field.name), folder)
-                for field in fields(value)
-                if field.default_factory is MISSING or field.default_factory() != getattr(value, field.name)
-                if field.default is MISSING or field.default != getattr(value, field.name)
+                name: _json_of(member, folder)
+                for place, (name, member) in enumerate(zip(value.__struct_fields__, members, strict=True))
+                if place < required or member != defaults[place]
             }
         case _:
             return value

@@ -7,8 +7,10 @@ https://docs.nvidia.com/datacenter/tesla/fabric-manager-user-guide/ and facts/er
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.compatibility.checks.driver_support import unsupported_gpu
 from rules.cuda.tables import cuda_error
@@ -56,8 +58,7 @@ _RESTART_DISCOVERY: Final = Message("restart GPU Feature Discovery on this node"
 _SET_LABELS: Final = Message("run `gpugate node label`")
 
 
-@dataclass(frozen=True, slots=True)
-class Diagnosis:
+class Diagnosis(Struct, frozen=True):
     """A problem of a node."""
 
     problem: Message

@@ -10,11 +10,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec import Struct
 
 from rules import DEFAULT_NAMESPACE, load_rules
 from rules.compatibility.checks import check_on_node
@@ -76,8 +77,7 @@ _FACTS: Final = (
 FACTS: Final = tuple(fact.en for fact in _FACTS)
 
 
-@dataclass(frozen=True, slots=True)
-class NodeMetadata:
+class NodeMetadata(Struct, frozen=True):
     """Labels and annotations of a node, each by key."""
 
     labels: Mapping[str, str]

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, Protocol
+
+from msgspec.structs import replace
 
 from certs.kubernetes_api import Conflict
 from rules.nodes.runtime_modes import host_runtime

@@ -9,12 +9,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import pynvml
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.cuda.tables import BUILT_IN, Facts
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
@@ -68,8 +69,7 @@ _NAMES: Final[dict[int, str]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Gpu:
+class Gpu(Struct, frozen=True):
     """A GPU; None is an unknown value.
 
     Attributes:
@@ -96,8 +96,7 @@ class Gpu:
     nvlink: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Probe:
+class Probe(Struct, frozen=True):
     """Facts of a node; None is an unknown value."""
 
     driver: DriverVersion | None
@@ -106,11 +105,10 @@ class Probe:
     mps: tuple[str, ...] = ()  # directories of MPS control daemons
     toolkit: ContainerToolkit | None = None
     fabric_manager: DriverVersion | None = None  # the installed one
-    facts: Facts = field(default=BUILT_IN, repr=False)  # what is known of drivers and GPUs
+    facts: Facts = BUILT_IN  # what is known of drivers and GPUs
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """A failed probe."""
 
     error: str  # name, such as NVML_ERROR_GPU_IS_LOST; HANG or CRASH if NVML did not return

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Final
+
+from msgspec import Struct
 
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import CompatLibraries, ImageCatalog
@@ -35,8 +37,7 @@ class CompatibilityMode(Enum):
     FORWARD = "forward compatibility"
 
 
-@dataclass(frozen=True, slots=True)
-class Runtime:
+class Runtime(Struct, frozen=True):
     """The support for a CUDA runtime."""
 
     cuda: CudaVersion

@@ -8,8 +8,9 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from certs.periodic_task import PeriodicTask
 from rules.nodes.devices.device_classes import DeviceClass, DeviceClasses, read_device_class

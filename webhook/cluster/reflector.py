@@ -12,12 +12,12 @@ import random
 import threading
 from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
 
 import msgspec
 import urllib3
+from msgspec import Struct
 
 from certs.periodic_task import report_bug
 from webhook.cluster.client import UNANSWERED, ApiError, ClusterApi, decode_status
@@ -58,22 +58,19 @@ _REASONS: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Listed:
+class Listed(Struct, frozen=True):
     """All existing objects."""
 
     objects: list[Object]
 
 
-@dataclass(frozen=True, slots=True)
-class Applied:
+class Applied(Struct, frozen=True):
     """A new or changed object, in its current state."""
 
     object: Object
 
 
-@dataclass(frozen=True, slots=True)
-class Deleted:
+class Deleted(Struct, frozen=True):
     """A deleted object, in its last state."""
 
     object: Object
@@ -101,8 +98,7 @@ _decode_event = msgspec.json.Decoder(_Event).decode
 _decode_bookmark = msgspec.json.Decoder(_Bookmark).decode
 
 
-@dataclass(slots=True)
-class _Position:
+class _Position(Struct):
     """Position of a watch."""
 
     version: str = ""  # the last resourceVersion; empty if a list is required

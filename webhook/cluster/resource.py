@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any, Final, NotRequired, TypedDict
 from urllib.parse import quote
+
+from msgspec import Struct
 
 from rules.nodes.devices.state import DRA_KINDS, GROUP, VERSIONS
 from rules.nodes.gpu_operator import CLUSTER_POLICY, PLURAL, toolkit_daemon_set
@@ -35,8 +36,7 @@ def limit_paths(namespace: str) -> dict[str, str]:
     return {"ResourceQuota": f"{path}/resourcequotas", "LimitRange": f"{path}/limitranges"}
 
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+class Resource(Struct, frozen=True):
     """A resource to list or watch.
 
     Attributes:

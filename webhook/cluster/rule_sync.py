@@ -11,9 +11,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Final
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules import Loaded, RuleError, RuleSet, load_rules
 from rules.model.rule import Rule, exclusive_key
@@ -34,8 +36,7 @@ _RETRY_S: Final = 2.0
 _AWAITED_RETRIES: Final = 10
 
 
-@dataclass(frozen=True, slots=True)
-class ActiveRules:
+class ActiveRules(Struct, frozen=True):
     """The rules in force, and the errors in newer versions, by names of ConfigMaps."""
 
     in_force: Mapping[str, RuleSet]

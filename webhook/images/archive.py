@@ -15,11 +15,11 @@ import tarfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from rules.kube.image_reference import is_digest, parse_image
 from rules.text.i18n import Message

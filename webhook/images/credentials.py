@@ -20,6 +20,7 @@ from threading import Timer
 from typing import IO, Final, cast
 
 import msgspec
+from msgspec import Struct
 
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image
 from rules.text.glob import glob
@@ -85,8 +86,7 @@ def default_file(environ: Mapping[str, str] = os.environ) -> Path:
     return (Path(folder) if folder else Path("~/.docker").expanduser()) / "config.json"
 
 
-@dataclass(frozen=True, slots=True)
-class CredentialFile:
+class CredentialFile(Struct, frozen=True):
     """Credentials in a Docker config file. It is read for each image, because a mounted Secret may change."""
 
     path: Path

@@ -14,6 +14,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 from typing import Any, Final
 
 from aiohttp.abc import AbstractResolver, ResolveResult
+from msgspec import Struct
 from yarl import URL
 
 from rules.text.glob import glob
@@ -28,8 +29,7 @@ REQUEST_S: Final = 5.0
 MAX_REDIRECTS: Final = 3
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of one request.
 
     request_s: seconds, with redirects. max_bytes: of the body. other_hosts: whether a redirect may lead to
@@ -55,8 +55,7 @@ _NAT64: Final = tuple(map(IPv6Network, ("64:ff9b::/96", "64:ff9b:1::/48")))
 _SHARED: Final = IPv4Network("100.64.0.0/10")
 
 
-@dataclass(frozen=True, slots=True)
-class Guards:
+class Guards(Struct, frozen=True):
     """What a client may reach. Each field has globs of `host` or `host:port`, as in image references.
 
     Attributes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.cuda.nvidia_require import REQUIRE_PREFIX, constraints
 from rules.cuda.versions import CudaVersion
@@ -19,8 +20,7 @@ _COMPAT = re.compile(r"/usr/local/cuda[^/]*/compat(?:/.*)?", re.ASCII)
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PlatformConfig:
+class PlatformConfig(Struct, frozen=True):
     """The config of an image for one platform."""
 
     os: str
@@ -68,8 +68,7 @@ class PlatformConfig:
         return facts | ({"cudaCompat": "loader-path"} if self.compat_on_path else {})
 
 
-@dataclass(frozen=True, slots=True)
-class InspectedImage:
+class InspectedImage(Struct, frozen=True):
     """An image that was read.
 
     Attributes:

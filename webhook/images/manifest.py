@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from rules.kube.image_reference import is_digest
 from rules.text.i18n import Message
@@ -78,8 +78,7 @@ class _Config(msgspec.Struct):
     config: _Run | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Index:
+class Index(Struct, frozen=True):
     """The chosen manifests of an index."""
 
     chosen: tuple[Descriptor, ...]

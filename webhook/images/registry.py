@@ -11,7 +11,6 @@ import re
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
@@ -19,6 +18,8 @@ from time import monotonic
 from typing import Any, Final, Protocol
 
 import msgspec
+from msgspec import Struct, field
+from msgspec.structs import replace
 from yarl import URL
 
 from rules.kube.image_reference import DEFAULT_REGISTRY, Image, is_digest
@@ -93,8 +94,7 @@ class _Errors(msgspec.Struct):
     errors: list[_Error] = []
 
 
-@dataclass(frozen=True, slots=True)
-class _Repository:
+class _Repository(Struct, frozen=True):
     """The repository of an image, in its registry or a mirror."""
 
     image: Image  # by its name there
@@ -114,8 +114,7 @@ class _Repository:
         return URL(f"{self.base}blobs/{digest}", encoded=True)
 
 
-@dataclass(frozen=True, slots=True)
-class ClientSettings:
+class ClientSettings(Struct, frozen=True):
     """Settings of a client."""
 
     guards: Guards = field(default_factory=Guards)

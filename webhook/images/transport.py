@@ -8,11 +8,11 @@ import socket
 import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any, Final
 from weakref import WeakSet
 
 import aiohttp
+from msgspec import Struct
 from multidict import CIMultiDictProxy
 from yarl import URL
 
@@ -29,8 +29,7 @@ _REDIRECTS: Final = frozenset({301, 302, 303, 307, 308})
 _CREDENTIALS: Final = "Authorization"
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
+class Answer(Struct, frozen=True):
     """The final answer to a request."""
 
     url: URL  # of the host that gave it

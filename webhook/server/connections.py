@@ -6,9 +6,10 @@ only at the heads of these queues, and nothing is scheduled for a request.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, Protocol
+
+from msgspec import Struct
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,8 +46,7 @@ class Phase(IntEnum):
 _EXPENDABLE: Final = (Phase.HANDSHAKE, Phase.NEW, Phase.HEAD, Phase.BODY, Phase.READING, Phase.CLOSING)
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits for clients. Sizes in bytes, times in seconds.
 
     Attributes:

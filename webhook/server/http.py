@@ -6,10 +6,11 @@ Source: RFC 9110 (HTTP semantics).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from enum import Enum, auto
 from http import HTTPStatus
 from typing import Final, NamedTuple
+
+from msgspec import Struct, field
 
 # Bytes. etcd accepts 1.5 MiB in a request by default and kube-apiserver 3 MiB in a resource; an
 # AdmissionReview contains object and oldObject, so 2 x 3 MiB, and 1 MiB for its envelope (user, options,
@@ -20,8 +21,7 @@ BODY_LIMIT: Final = 7 * 2**20
 RETRY_AFTER: Final = "1"
 
 
-@dataclass(eq=False, slots=True)
-class Request:
+class Request(Struct, eq=False):
     """One whole request."""
 
     method: str

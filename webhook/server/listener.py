@@ -9,9 +9,10 @@ import asyncio
 import logging
 import resource
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
+
+from msgspec.structs import replace
 
 from webhook.server.connection import Connection
 from webhook.server.connections import SWEEP_INTERVAL, Connections

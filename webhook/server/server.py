@@ -12,7 +12,6 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from certs.authority import CertificateError
@@ -40,8 +39,7 @@ _SWITCH_INTERVAL = 0.001
 _LINGER = 0.25
 
 
-@dataclass(frozen=True, slots=True)
-class ServerConfig(Limits):
+class ServerConfig(Limits, frozen=True):
     """Listen address and limits for clients. Sizes in bytes, times in seconds.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
+
+from msgspec.structs import replace
 
 from rules.compatibility.checks.architecture import ArchitectureCheck
 from rules.compatibility.checks.base import Check

@@ -11,7 +11,8 @@ Neither is certain to fail, so the rule decides:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements

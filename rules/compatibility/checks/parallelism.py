@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_devices

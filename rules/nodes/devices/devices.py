@@ -7,11 +7,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import cache, lru_cache, partial
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules.cuda.tables import read_table
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -52,8 +53,7 @@ class Attribute(NamedTuple):
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceKind:
+class DeviceKind(Struct, frozen=True, cache_hash=True):  # kinds are keys of many tables
     """Devices of one driver with equal stored attributes."""
 
     driver: str
@@ -66,22 +66,6 @@ class DeviceKind:
     shared: bool = False  # several claims may use one device at a time (allowMultipleAllocations)
     # Of each capacity, by its name as it is written, sorted: which amounts a claim may have.
     policies: tuple[tuple[str, RequestPolicy | None], ...] = ()
-    _hash: int = field(init=False, repr=False, compare=False)
-
-    def __post_init__(self) -> None:
-        key = (
-            self.driver,
-            self.attributes,
-            self.capacity,
-            self.hidden,
-            self.taints,
-            self.shared,
-            self.policies,
-        )
-        object.__setattr__(self, "_hash", hash(key))  # once: kinds are keys of many tables
-
-    def __hash__(self) -> int:
-        return self._hash
 
 
 class DeviceFacts(NamedTuple):

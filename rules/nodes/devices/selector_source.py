@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Final
+
+from msgspec import Struct, field
 
 from rules.cel.cost_limits import TEXT
 
@@ -37,8 +38,7 @@ class UnsupportedError(ValueError):
     """The expression cannot be evaluated here as in Kubernetes."""
 
 
-@dataclass(slots=True)
-class Domain:
+class Domain(Struct):
     """The use of the attributes or the capacities of one domain."""
 
     section: str  # `attributes` or `capacity`
@@ -49,8 +49,7 @@ class Domain:
     whole: bool = False  # all names may matter
 
 
-@dataclass(slots=True)
-class SelectorSource:
+class SelectorSource(Struct):
     """A rewritten selector."""
 
     text: str

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, product
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from rules.kube.tolerations import Taint, read_taints
 from rules.nodes.devices.devices import MAX_NAME, DeviceKind, DeviceReader, KindPool, Problem

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rules.cuda.nvidia_require import Constraint, Host, constraints, parse_constraint
 from rules.cuda.versions import CudaVersion

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
 from pathlib import Path
 from textwrap import indent
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rules.cuda.image_catalog import CompatLibraries
 from rules.cuda.versions import ComputeCapability, CudaVersion
@@ -185,7 +185,7 @@ def test_a_major_version_mismatch_is_a_level(word: str, level: Level) -> None:
 )
 def test_each_check_has_a_level(word: str, level: Level) -> None:
     """The document and the model have the same checks."""
-    names = [field.name for field in fields(Checks)]
+    names = [*Checks.__struct_fields__]
     written = {field.alias or name: word for name, field in ChecksDocument.model_fields.items()}
 
     rule = compatibility(compatibility_rule(checks=written))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion
 from rules.kube.names import is_label_key, is_label_value

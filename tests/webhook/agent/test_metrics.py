@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import http.client
 import re
 import select
@@ -14,6 +13,7 @@ from typing import Any
 
 import pytest
 import yaml
+from msgspec.structs import replace
 from prometheus_client import Counter, Gauge
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -106,7 +106,7 @@ def test_malformed_requests_are_answered_or_cut_without_a_log_line(
 
 def test_stalled_clients_do_not_block_a_scrape(monkeypatch: pytest.MonkeyPatch) -> None:
     """With twice as many clients as connections, idle or within a head, the longest idle ones are cut."""
-    limits = dataclasses.replace(plain_http._LIMITS, client_timeout=3600)
+    limits = replace(plain_http._LIMITS, client_timeout=3600)
     monkeypatch.setattr(plain_http, "_LIMITS", limits)
     port = serve(0)
     with ExitStack() as stack:
@@ -123,7 +123,7 @@ def test_stalled_clients_do_not_block_a_scrape(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_head_that_never_ends_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """However often it sends bytes."""
-    limits = dataclasses.replace(plain_http._LIMITS, client_timeout=0.5)
+    limits = replace(plain_http._LIMITS, client_timeout=0.5)
     monkeypatch.setattr(plain_http, "_LIMITS", limits)
     with silent_tcp(serve(0)) as client:
         client.sendall(b"GET / HTTP/1.1\r\n")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import time
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from certs.kubernetes_api import Conflict, KubernetesError
 from rules.cuda.versions import ComputeCapability, CudaVersion, DriverVersion

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from click.testing import Result
+from msgspec.structs import replace
 
 from rules import Language
 from rules.text.yaml_document import Location

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -12,6 +11,7 @@ import pytest
 import yaml
 from click.testing import Result
 from jinja2 import UndefinedError
+from msgspec.structs import replace
 
 from rules import Language
 from tests.support.builders import resource_rule

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from pathlib import Path
 from textwrap import indent
 from typing import Any
@@ -14,6 +13,7 @@ import pytest
 from click.testing import Result
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from rules.decision.pipeline import Snapshot, decide
 from rules.model.workload_kinds import built_in_workloads

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import gzip
 import socket
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from ipaddress import ip_address
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rules.kube.image_reference import Image
 from tests.support.fake_registry import OTHER, REGISTRY, Asked, FakeRegistry, Reply, plain_registry
@@ -246,7 +247,7 @@ def test_the_checked_address_is_the_one_that_is_connected_to(registry: FakeRegis
     reference = registry.reference("team/app:1")
 
     read(reference, replace(SETTINGS, lookup=changing(HOST, "169.254.169.254")))
-    registry.replies[APP] = replace(registry.replies[APP], headers={"Connection": "close"})  # type: ignore[type-var]
+    registry.replies[APP] = dataclasses.replace(registry.replies[APP], headers={"Connection": "close"})  # type: ignore[type-var]
     error = refusal(reference, replace(SETTINGS, lookup=changing(HOST, "169.254.169.254")))
 
     assert Reason.BLOCKED == error.reason

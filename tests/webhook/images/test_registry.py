@@ -6,12 +6,12 @@ import base64
 import json
 import socket
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from email.utils import format_datetime
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from rules.kube.image_reference import Image
 from rules.text.i18n import Text

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.support.connection_machine import LIMITS, Machine
 from webhook.server.connections import Connections, Phase

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from rules import Language
 from rules.cuda.versions import CudaVersion

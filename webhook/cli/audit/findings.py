@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Workloads
 from rules.model.finding import Basis
@@ -17,8 +18,7 @@ from webhook.cli.report.plan import Plan, plan
 from webhook.cli.terminal.vocabulary import GROUPED_WITHOUT_NAMESPACES, INVALID_POD
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedObject:
+class EvaluatedObject(Struct, frozen=True):
     """An object of a workload, and the decision on it as it is."""
 
     object: WorkloadObject
@@ -30,8 +30,7 @@ class EvaluatedObject:
         return [*rendered_findings(self.decision, self.language, self.object.source)]
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluatedWorkload:
+class EvaluatedWorkload(Struct, frozen=True):
     """A workload, and the decisions on it and its pods; at least one.
 
     group: the value of the label that workloads are grouped by; None without one.

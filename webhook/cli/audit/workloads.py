@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules import Workloads
 from webhook.cli.inputs.objects import ObjectSource
@@ -72,8 +73,7 @@ class WorkloadObject(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Workload:
+class Workload(Struct, frozen=True):
     """An object that people change, and its pods.
 
     Attributes:

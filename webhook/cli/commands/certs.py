@@ -6,7 +6,6 @@ import sys
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import wraps
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, Final, TypeVar
 import click
 from cryptography import x509
 from cryptography.hazmat.primitives.hashes import SHA256
+from msgspec import Struct
 
 from certs.authority import CertificateError
 from certs.bundle import Bundle, names_in
@@ -68,8 +68,7 @@ _ROLE_WIDTH: Final = 8
 _DIGITS: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Place:
+class _Place(Struct, frozen=True):
     """Location of the certificates."""
 
     store: SecretStore | DirectoryStore

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from shutil import get_terminal_size
 from time import time
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language, explain
 from rules.decision.trace import ContainerTrace, Edit, Explanation, PodTrace, RuleEvaluation, RuleOutcome

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import signal
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import click
+from msgspec.structs import replace
 
 from rules.text.i18n import Message, os_error_reason
 from webhook.cli.inputs.cluster_source import ClusterSource

@@ -10,12 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import click
+from msgspec.structs import replace
 
 from rules import Language
 from rules.text.i18n import Message, os_error_reason

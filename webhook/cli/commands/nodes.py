@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from rules import Inventory, Language
 from rules.compatibility.checks.driver_support import is_unsupported, unsupported_gpu

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
 from difflib import unified_diff
 from functools import partial
 from typing import Any, Final
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules import Action, AdmissionRequest, Decision, Finding, Language
 from rules.decision.unrequested import requests_devices
@@ -104,8 +105,7 @@ _DIFF_COLOURS: Final = {"+": "green", "-": "red", "@": "cyan"}
 _RESULT_WIDTH: Final = 10  # columns; the longest result, `unchanged`, has 9
 
 
-@dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Struct, frozen=True):
     """One object and the decision on it.
 
     Attributes:

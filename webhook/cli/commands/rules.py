@@ -8,11 +8,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from time import time
 from typing import Final
 
 import click
+from msgspec import Struct, field
 
 from rules import Language, Loaded, RuleSet
 from rules.decision.exemptions import exempted
@@ -57,8 +57,7 @@ _STALE: Final = "gpugate_rule_stale"
 _NO_METRICS: Final = Message("{name}: not in the Prometheus text format: {why}")
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(Struct, frozen=True):
     """Counters of rules, by their names."""
 
     matches: Counter[str] = field(default_factory=Counter)

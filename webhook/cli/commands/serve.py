@@ -9,11 +9,11 @@ import errno
 import logging
 import sys
 import threading
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 import click
+from msgspec import Struct
 
 from rules import Loaded, RuleSet
 from rules.model.rule import Action
@@ -54,8 +54,7 @@ _NAMES = ("localhost", "127.0.0.1", "::1", "gpugate", "gpugate.gpugate", "gpugat
 _NAMESPACE = "gpugate"
 
 
-@dataclass(frozen=True, slots=True)
-class CertificateSource:
+class CertificateSource(Struct, frozen=True):
     """Where the certificate is: in files, or in a Secret; without both, it is self-signed."""
 
     files: tuple[Path, Path] | None

@@ -11,10 +11,11 @@ import json
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.cel.expression import Expression
 from rules.cel.variables import UNSET
@@ -163,8 +164,7 @@ _ALONE: Final = Message("must not be used together with a resource that it exclu
 _WHOLE_NUMBER: Final = Message("must be a whole number")
 
 
-@dataclass(frozen=True, slots=True)
-class Exported:
+class Exported(Struct, frozen=True):
     """Kubernetes objects for `kubectl apply`."""
 
     objects: tuple[dict[str, Any], ...]

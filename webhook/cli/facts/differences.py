@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.cuda.tables import GENERATED
 from rules.text.i18n import Joined, Message
@@ -14,8 +15,7 @@ from rules.text.i18n import Joined, Message
 Row = Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A row or table that was added, removed or changed. table: with its section: `drivers.branches`."""
 
     table: str
@@ -23,8 +23,7 @@ class Difference:
     text: Message
 
 
-@dataclass(frozen=True, slots=True)
-class _Noun:
+class _Noun(Struct, frozen=True):
     """What a row is about. keys: the columns that identify it, which `text` shows."""
 
     keys: tuple[str, ...]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct
+from msgspec.structs import asdict
 
 from webhook.cli.facts.extractors.base import Extractor, Row
 from webhook.cli.inputs.facts import LOCK
@@ -17,8 +18,7 @@ _LOCK_HEAD: Final = """\
 """
 
 
-@dataclass(frozen=True, slots=True)
-class LockedDocument:
+class LockedDocument(Struct, frozen=True):
     """A document that a table was read from. retrieved: YYYY-MM-DD."""
 
     table: str

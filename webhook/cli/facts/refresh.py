@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct, field
 
 from rules.text.i18n import Message
 from webhook.cli.facts.extractors import EXTRACTORS
@@ -19,8 +20,7 @@ if TYPE_CHECKING:
     from webhook.images.registry import ClientSettings
 
 
-@dataclass(frozen=True, slots=True)
-class Refreshed:
+class Refreshed(Struct, frozen=True):
     """What a refresh leads to.
 
     tables: generated ones, by name. files: their texts, and that of the lock file. errors: of sources that

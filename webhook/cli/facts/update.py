@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from hashlib import sha256
+
+from msgspec import Struct
 
 from rules.text.i18n import Message
 from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor, Get, Row
@@ -19,8 +20,7 @@ class ExtractError(Exception):
         self.text = text
 
 
-@dataclass(frozen=True, slots=True)
-class GeneratedTable:
+class GeneratedTable(Struct, frozen=True):
     """The rows of a generated table and the documents that they are from. unknown: GPUs that give no row."""
 
     rows: Sequence[Row]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from time import time
 from typing import Final
+
+from msgspec.structs import replace
 
 from rules import ObjectError, Snapshot, compile_policy, inventory_of
 from rules.model.rule import FactRelease

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.text.i18n import Message
 from webhook.cli.terminal.console import BadInputError, ForbiddenError
@@ -21,8 +22,7 @@ PLUGIN: Final = "kubectl-gpugate"
 PLUGIN_COMMAND: Final = "kubectl gpugate"
 
 
-@dataclass(frozen=True, slots=True)
-class ClusterSource:
+class ClusterSource(Struct, frozen=True):
     """The cluster that --kubeconfig and --context select.
 
     Attributes:

@@ -6,12 +6,12 @@ import re
 import ssl
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.request import getproxies, proxy_bypass
 
 import click
+from msgspec import Struct
 
 from rules import ObjectError, Workloads
 from rules.kube.image_reference import Image, parse_image
@@ -45,8 +45,7 @@ _PATH = re.compile(r"[./~].*|.*\.(?:tar|tgz|tar\.gz)", re.DOTALL)
 _HOST = re.compile(r"(?:[A-Za-z0-9.*-]+|\[[0-9A-Fa-f:]+\])(?::[0-9]{1,5})?", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """How registries are reached."""
 
     registry_config: str | None = None
@@ -110,8 +109,7 @@ def _proxy_of(proxies: Mapping[str, str]) -> Callable[[URL], str | None]:
     return proxy_of
 
 
-@dataclass(frozen=True, slots=True)
-class Inspection:
+class Inspection(Struct, frozen=True):
     """An image of a command, with its config or the reason why it cannot be read."""
 
     name: str  # as the user wrote it

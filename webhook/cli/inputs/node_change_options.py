@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import click
+from msgspec import Struct
 
 from rules import Facts
 from rules.model.rule import NodeProfile
@@ -44,8 +44,7 @@ _ONE_POOL: Final = Message("1 declared pool")
 _BOTH: Final = Message("{nodes} and {pools}")
 
 
-@dataclass(frozen=True, slots=True)
-class NodeChanges:
+class NodeChanges(Struct, frozen=True):
     """The values of `node_change_options`; see their help."""
 
     drivers: tuple[str, ...]  # [SELECTOR=]VERSION

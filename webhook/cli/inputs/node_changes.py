@@ -6,8 +6,10 @@ All functions are pure: they return new objects and change none.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rules import Facts, RuleSet, inventory_of
 from rules.cuda.tables import BUILT_IN, certain_branches, gpu_model, least_cuda, newest_release
@@ -56,8 +58,7 @@ class DriverChange(NamedTuple):
     driver: Driver
 
 
-@dataclass(frozen=True, slots=True)
-class EditableInventory:
+class EditableInventory(Struct, frozen=True):
     """Present nodes and node pools, in a form that changes can edit.
 
     Attributes:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules import AdmissionRequest, Workloads
 from rules.text.i18n import Message, MessageError, Text, located
@@ -24,8 +25,7 @@ _UNKNOWN_KIND: Final = Message("unknown kind {kind!r} – did you mean {expected
 _UNKNOWN_FIELD: Final = Message("{place}: unknown field {key!r} – did you mean {expected!r}?")
 
 
-@dataclass(frozen=True, slots=True)
-class ObjectSource:
+class ObjectSource(Struct, frozen=True):
     """The place of an object in a file; as a text, file and line."""
 
     document: Document

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from rules import Language, Workloads
 from rules.kube.resource_quota import (

@@ -7,13 +7,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, wraps
 from time import time
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from rules import (
     DEFAULT_NAMESPACE,
@@ -383,7 +386,7 @@ class Session:
         Neither knows the claims, quotas and namespaces of the other. What is wrong with the earlier objects
         is no error, because the present ones may be right: it is kept in the notes.
         """
-        earlier = replace(self)
+        earlier = dataclasses.replace(self)
         earlier.policy, earlier.inventory = self.policy, self.inventory
         earlier.nodes_readable, earlier.is_earlier = self.nodes_readable, True
         return earlier

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import yaml
+from msgspec import Struct
 
 from rules.text.paths import Path
 from rules.text.yaml_document import Document
@@ -25,8 +25,7 @@ class Position(NamedTuple):
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(Struct, frozen=True):
     """A text that replaces the range from start to end."""
 
     start: Position

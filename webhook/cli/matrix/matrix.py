@@ -8,9 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from string import ascii_letters
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.cuda.image_catalog import ImageCatalog
@@ -41,8 +43,7 @@ _VERSION: Final = re.compile(r"\d+\.\d+")
 Cell = tuple[CheckResult, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LevelLabel:
+class LevelLabel(Struct, frozen=True):
     """Mark and text of a level."""
 
     mark: str
@@ -65,8 +66,7 @@ FACTS: Final[Mapping[str, Message]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """A class of nodes, a driver branch or a compute capability."""
 
     facts: Mapping[str, str | int | None]  # by keys of FACTS; None is unknown
@@ -82,8 +82,7 @@ class Column:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A row for each runtime, newest first. All columns have the same facts; there is at least one column."""
 
     title: Message
@@ -95,8 +94,7 @@ class Table:
         return zip(self.runtimes, zip(*(column.cells for column in self.columns), strict=True), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class Footnote:
+class Footnote(Struct, frozen=True):
     """A reason that several check results have, with the range of their versions."""
 
     letter: str

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from rules import Decision, Finding, Language
 from rules.decision.messages import WarningLine
@@ -155,8 +157,7 @@ def place_of(source: ObjectSource | None) -> Location | None:
     return replace(source.locate(""), column=0) if source else None
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """What was checked: an object or a file.
 
     title: kind, namespace and name of an object; empty for a file. place: in a file; None for an object of a
@@ -224,8 +225,7 @@ class Group(NamedTuple):
     warned: int
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a command has checked, and what it was checked with.
 
     tool: the command. summary: the numbers, in one line. notes: lines below it. codes: all codes of findings,

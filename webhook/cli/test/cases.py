@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
+from msgspec import Struct
 from pydantic import ValidationError
 
 from rules import inventory_of
@@ -41,8 +41,7 @@ _OBJECTS: Final = Message("expected a file with one object, found {count}")
 _NO_OBJECT: Final = Message("expected a Kubernetes object with apiVersion, kind and metadata")
 
 
-@dataclass(frozen=True, slots=True)
-class Case:
+class Case(Struct, frozen=True):
     """One case, ready to be decided."""
 
     name: str
@@ -60,8 +59,7 @@ class Case:
         return self.document.locate(self.path)
 
 
-@dataclass(frozen=True, slots=True)
-class RuleTest:
+class RuleTest(Struct, frozen=True):
     """One valid document: the rules to test, and the cases."""
 
     document: Document

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import partial
 from typing import Any, Final, TypeVar
+
+from msgspec import Struct
 
 from rules.model.decision import Decision
 from rules.model.finding import Finding
@@ -24,8 +25,7 @@ _ANYTHING: Final = "*"
 _ABSENT: Final = "absent"
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """A difference between expectation and decision.
 
     Attributes:

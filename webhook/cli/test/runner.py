@@ -6,12 +6,13 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass, replace
 from pathlib import Path
 from time import perf_counter
 from typing import Final, NamedTuple
 
 import jsonpatch
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules import (
     Decision,
@@ -51,8 +52,7 @@ _NO_PODS: Final = Message(
 _ENABLED: Final = (ENABLED_LABEL, *(f"{prefix}enabled" for prefix in LABEL_PREFIXES))
 
 
-@dataclass(frozen=True, slots=True)
-class CaseResult:
+class CaseResult(Struct, frozen=True):
     """Result of one case."""
 
     case: Case
@@ -67,8 +67,7 @@ class CaseResult:
         return [difference.key for difference in self.differences] == ["patch"]
 
 
-@dataclass(frozen=True, slots=True)
-class FileResult:
+class FileResult(Struct, frozen=True):
     """Result of a test file."""
 
     file: str
@@ -175,8 +174,7 @@ class _Key(NamedTuple):
     language: Language
 
 
-@dataclass(frozen=True, slots=True)
-class _Rules:
+class _Rules(Struct, frozen=True):
     """The rules of a test."""
 
     loaded: Loaded

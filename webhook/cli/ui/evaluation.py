@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from difflib import unified_diff
 from pathlib import Path
 from time import time
 from typing import Any, Final
+
+from msgspec.structs import replace
 
 from rules import Action, AdmissionRequest, Decision, Language, ObjectError, Snapshot, decide, explain
 from rules.compatibility.report import NodeTable

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
 import msgspec
+from msgspec import Struct, field
 
 from rules import (
     Inventory,
@@ -50,8 +50,7 @@ class Question(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     sharing: Literal["physical", "virtual"] = "physical"
 
 
-@dataclass(frozen=True, slots=True)
-class Rules:
+class Rules(Struct, frozen=True):
     """A choice of rules."""
 
     names: str  # of the files or the cluster
@@ -59,8 +58,7 @@ class Rules:
     paths: tuple[str, ...] = ()  # for a rule test; empty for rules of a cluster
 
 
-@dataclass(frozen=True, slots=True)
-class Nodes:
+class Nodes(Struct, frozen=True):
     """The nodes that options select."""
 
     names: str  # of the files or the cluster
@@ -68,8 +66,7 @@ class Nodes:
     text: str | None = None  # of the files; None for a cluster, or if the text is too long to share
 
 
-@dataclass(slots=True)
-class Page:
+class Page(Struct):
     """The inputs of the page, from the options of the command."""
 
     rules: dict[str, Rules]  # by choice

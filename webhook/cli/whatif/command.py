@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from time import time
 from typing import Any, Final
 
 import click
+from msgspec.structs import replace
 
 from rules import Language, ObjectError, Snapshot, compile_policy
 from rules.cuda.versions import CudaVersion
@@ -155,7 +156,7 @@ def command(
         raise UsageError(_NO_CHANGES)
     if not filenames:
         session.use_current_cluster("-f FILE")
-    before = replace(session, rule_paths=current_rules)
+    before = dataclasses.replace(session, rule_paths=current_rules)
     before.load_all()
     with progress(READING_WORKLOADS):
         workloads = list_workloads(filenames, before, namespace)

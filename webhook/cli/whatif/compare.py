@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct
 
 from rules import Action, AdmissionRequest, Language, ObjectError, Snapshot
 from rules.compatibility.evaluate import FittingNodes
@@ -96,8 +97,7 @@ class RunState(NamedTuple):
     certainty: Certainty | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class WorkloadChange:
+class WorkloadChange(Struct, frozen=True):
     """A workload before and after a change."""
 
     subject: WorkloadRequest
@@ -125,8 +125,7 @@ class WorkloadChange:
         return self.reasons[0].cause
 
 
-@dataclass(frozen=True, slots=True)
-class WhatIf:
+class WhatIf(Struct, frozen=True):
     """The result of changes."""
 
     changes: tuple[Change, ...]

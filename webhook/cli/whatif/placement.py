@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from rules.compatibility.evaluate import FittingNodes, fitting_nodes
 from rules.decision.pipeline import Snapshot, decide
@@ -11,8 +12,7 @@ from rules.decision.recorder import Observer, Record
 from rules.model.decision import AdmissionRequest, Decision
 
 
-@dataclass(frozen=True, slots=True)
-class Placement:
+class Placement(Struct, frozen=True):
     """A decision, and the nodes that the pods of the object fit on."""
 
     decision: Decision

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import click
+from msgspec import Struct
 
 from rules import AdmissionRequest, Decision, Language, ObjectError
 from rules.model.decision import ALLOWED
@@ -137,8 +137,7 @@ def command(
     sys.exit(session.exit_status(()) or (0 if facts.runs and not pod_causes else _FOUND))
 
 
-@dataclass(frozen=True, slots=True)
-class Result:
+class Result(Struct, frozen=True):
     """A pod, or a workload without pods, and the causes."""
 
     facts: PodFacts | WorkloadFacts

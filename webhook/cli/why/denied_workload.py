@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import WorkloadObject
@@ -20,8 +21,7 @@ _EVENT_OF: Final = Message("event of {kind}/{name}")
 _CONDITION_OF: Final = Message("condition {condition} of {kind}/{name}")
 
 
-@dataclass(slots=True)
-class WorkloadFacts:
+class WorkloadFacts(Struct):
     """A workload that has no pods, with its events."""
 
     object: WorkloadObject

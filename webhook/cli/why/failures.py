@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cache
 from typing import Any, Final, NamedTuple
+
+from msgspec import Struct, field
 
 from rules.cuda.tables import read_table
 from rules.model.decision import Decision
@@ -67,8 +68,7 @@ class Statement(NamedTuple):
     text: str
 
 
-@dataclass(frozen=True, slots=True)
-class Cause:
+class Cause(Struct, frozen=True):
     """Why a pod does not start or run."""
 
     name: str  # of the rule, or of the row in the table of failures
@@ -78,8 +78,7 @@ class Cause:
     evidence: tuple[Statement, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class _Pattern:
+class _Pattern(Struct, frozen=True):
     """A row of the tables of failures and of CUDA errors."""
 
     name: str
@@ -104,8 +103,7 @@ class _Pattern:
         return () if of_cuda else None
 
 
-@dataclass(slots=True)
-class _Match:
+class _Match(Struct):
     """A pattern with the groups that it matched, and the first statements in which it did."""
 
     pattern: _Pattern

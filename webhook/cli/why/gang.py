@@ -7,8 +7,9 @@ https://github.com/kubernetes/kubernetes/blob/v1.37.2/pkg/scheduler/framework/pl
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
+
+from msgspec import Struct
 
 from rules.cuda.tables import read_table
 from rules.model.decision import ALLOWED
@@ -33,8 +34,7 @@ _WAIT_FOR_POD: Final = Message("gang {gang} ({pods}) waits for pod {pod}: {cause
 _WAIT_FOR_OWNER: Final = Message("gang {gang} ({pods}) waits for the pods of {owner}: {cause}")
 
 
-@dataclass(frozen=True, slots=True)
-class Gang:
+class Gang(Struct, frozen=True):
     """A gang with an unscheduled pod."""
 
     name: str

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
+
+from msgspec import Struct, field
 
 from rules.text.i18n import Message
 from webhook.cli.audit.workloads import WorkloadObject
@@ -32,8 +33,7 @@ _GATED: Final = "SchedulingGated"
 _EVENT: Final = Message("event")
 
 
-@dataclass(slots=True)
-class PodFacts:
+class PodFacts(Struct):
     """A pod with its events and logs."""
 
     pod: Mapping[str, Any]

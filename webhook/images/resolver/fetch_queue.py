@@ -9,8 +9,9 @@ from __future__ import annotations
 import heapq
 import random
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from typing import Final
+
+from msgspec import Struct
 
 from webhook.images.errors import Reason
 
@@ -38,8 +39,7 @@ _REMEMBERED_S: Final = 3600.0
 _OF_REGISTRY: Final = frozenset({Reason.RATE_LIMITED, Reason.UNAVAILABLE, Reason.TIMEOUT})
 
 
-@dataclass(slots=True)
-class _Pauses:
+class _Pauses(Struct):
     """Consecutive failures, and the time of the next attempt."""
 
     failures: int = 0

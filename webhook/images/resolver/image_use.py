@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, replace
 from typing import Any, Final, NotRequired, TypedDict
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.kube.image_reference import Image, parse_image
 from rules.text.glob import glob, is_glob
@@ -91,24 +93,21 @@ WATCHED: Final = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class PullSecret:
+class PullSecret(Struct, frozen=True):
     """The name of a Secret with credentials for registries."""
 
     namespace: str
     name: str
 
 
-@dataclass(frozen=True, slots=True)
-class UsedImage:
+class UsedImage(Struct, frozen=True):
     """An image that objects use."""
 
     image: Image
     secrets: tuple[PullSecret, ...] = ()  # pull secrets of their pods, at most 4
 
 
-@dataclass(frozen=True, slots=True)
-class _ObjectPart:
+class _ObjectPart(Struct, frozen=True):
     """The part of an object that is kept."""
 
     containers: tuple[tuple[str, frozenset[str]], ...]  # image and extended resources

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from rules.compatibility.checks.baseline import BaselineCheck
 from rules.cuda.requirements import GpuRequirements

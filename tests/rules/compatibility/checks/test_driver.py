@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from rules.compatibility.checks.driver import DriverCheck, libraries
 from rules.cuda.image_catalog import CompatLibraries
@@ -86,7 +87,7 @@ def test_an_older_major_is_a_fact_if_no_libraries_can_help(
 @pytest.mark.parametrize("level", [Level.INCOMPATIBLE, Level.UNSTABLE, Level.COMPATIBLE])
 def test_a_setting_decides_about_an_older_major_of_an_image_of_which_nothing_is_known(level: Level) -> None:
     """As for virtual GPUs."""
-    (result,) = check(replace(PHYSICAL, major_versions=level), needing(cuda="12.4"), driver("11.4"))
+    (result,) = check(structs.replace(PHYSICAL, major_versions=level), needing(cuda="12.4"), driver("11.4"))
 
     assert level is result.level
 

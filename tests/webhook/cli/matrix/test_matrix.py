@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
 from functools import partial
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
+from msgspec.structs import replace
 
 from rules.cuda.versions import CudaVersion
 from rules.decision.pipeline import Snapshot, decide

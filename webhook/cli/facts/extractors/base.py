@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 Row = dict[str, Any]
 # Returns the content of an address.
 Get = Callable[[str], bytes]
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """A document that contains facts.
 
     name: its rows have it as `document`. fixed: this address never has other content. sha256: as the source
@@ -25,8 +25,7 @@ class Document:
     sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Extractor:
+class Extractor(Struct, frozen=True):
     """The functions of a source, and the table that they fill.
 
     table: its name, one of `rules.cuda.tables.GENERATED`. source: key of sources.yaml. status: of the rows.
