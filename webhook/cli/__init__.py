@@ -7,6 +7,7 @@ stderr; machine-readable output goes to stdout.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import os
@@ -156,7 +157,12 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = _MODULES.get(cmd_name, f"commands.{cmd_name.replace(' ', '_')}")
-        command: click.Command = importlib.import_module(f"webhook.cli.{module}").command
+        gc.disable()  # modules live as long as the command: collections need not visit them, now or later
+        try:
+            command: click.Command = importlib.import_module(f"webhook.cli.{module}").command
+            gc.freeze()
+        finally:
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
