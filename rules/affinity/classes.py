@@ -2,6 +2,7 @@
 
 A term has the labels of one node that fits, without those that are not needed to exclude a node that does not
 fit. Terms that differ in one label become one. The time is linear in the terms and labels, not in the nodes.
+`with_devices`: devices of Dynamic Resource Allocation report facts that labels do not report, or contradict.
 """
 
 from __future__ import annotations

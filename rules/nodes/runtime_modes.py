@@ -52,7 +52,7 @@ UNKNOWN_RUNTIME: Final = ContainerRuntime()
 
 @cache
 def _modes_of_classes() -> dict[str, RuntimeMode]:
-    return {row["name"]: RuntimeMode(row["mode"]) for row in read_table("runtime_modes")["runtimeClasses"]}
+    return {row["name"]: RuntimeMode(row["mode"]) for row in _table()["runtimeClasses"]}
 
 
 def mode_of_class(name: str) -> RuntimeMode | None:
