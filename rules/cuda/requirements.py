@@ -420,9 +420,7 @@ def _variables(
     container: Container, words: tuple[str, ...], budget: Budget, relevant: frozenset[str]
 ) -> tuple[_Pairs, tuple[str, ...]]:
     """Return the relevant variables, and those that the words or a relevant variable refer to."""
-    names = container.variables
-    referring = "$" in "".join(words)
-    if not referring and relevant.isdisjoint(names) and REQUIRE_PREFIX not in "".join(names):
+    if "$" not in "".join(words) and not container.may_set(relevant, REQUIRE_PREFIX):
         return (), ()
     budget.spend(sum(word.count("$") for word in words))
     env = environment(container.env, budget)

@@ -9,9 +9,8 @@ and https://github.com/kubernetes/kubernetes/tree/master/third_party/forked/gola
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from enum import StrEnum
-from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeVar
 
 from rules.kube.json_patch import ObjectError, Recorder
@@ -22,7 +21,6 @@ from rules.text.paths import Path, field_path
 
 T = TypeVar("T")
 _NOTHING: Final[dict[str, Any]] = {}
-_NAME: Final = itemgetter("name")
 _NOT_ZERO: Final = "1"
 _ALL_TAINTS: Final = [{"operator": "Exists"}]
 # Characters of a container's name in messages; the API server accepts 63. A longer one is shown by its path.
@@ -66,6 +64,7 @@ class Container:
 
     __slots__ = (
         "_annotations_path",
+        "_names_of_variables",
         "_recorder",
         "_resources",
         "_shares_of",
@@ -202,12 +201,20 @@ class Container:
         if self._variables is None:
             entries = self.env
             try:
-                self._variables = dict(zip(map(_NAME, entries), entries, strict=True))
-                "".join(self._variables)  # raises TypeError unless all are strings
+                self._variables = {entry["name"]: entry for entry in entries}
+                self._names_of_variables = "".join(self._variables)  # raises TypeError unless all are strings
                 self._variables.pop("", None)
             except (KeyError, TypeError):
                 self._variables = {name: entry for entry in entries if (name := _name(entry))}
+                self._names_of_variables = "".join(self._variables)
         return self._variables
+
+    def may_set(self, names: Collection[str], part: str) -> bool:
+        """Return whether the container may have one of these variables, or one whose name has a part.
+
+        Quicker than a look at each: False is certain.
+        """
+        return not self.variables.keys().isdisjoint(names) or part in self._names_of_variables
 
     def variable_path(self, name: str) -> Path:
         """Return the path of the entry of `env` that counts for a name, which is in `variables`."""

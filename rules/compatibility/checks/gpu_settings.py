@@ -59,19 +59,18 @@ class GpuSettingsCheck(Check):
         """Return a result for each setting that contradicts the request. Linear in variables and mounts."""
         if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
             return ()
-        known, raw, variables = _known(), container.raw, container.variables
+        known, raw = _known(), container.raw
         if not (
             "securityContext" in raw
             or "volumeMounts" in raw
-            or not known.variables.isdisjoint(variables)
-            or known.mps_variables in "".join(variables)
+            or container.may_set(known.variables, known.mps_variables)
             or _rdma_devices(container.names)
         ):
             return ()
         if gpu_resources(container.names).vendors != {known.vendor}:
             return ()
         level = capped(policy.checks.gpu_settings, certain=False)
-        settings = _Settings(known, container, pod, Literals(variables))
+        settings = _Settings(known, container, pod, Literals(container.variables))
         findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
         if not policy.virtual and not known.is_share(container.names):
             findings += _of_whole_gpus(settings)
@@ -105,7 +104,9 @@ def of_claims(
 ) -> Iterator[CheckResult]:
     """Yield a result for each variable with which a container chooses other GPUs than those of its claims."""
     known = _known()
-    if policy.checks.gpu_settings is Level.COMPATIBLE or known.variables.isdisjoint(container.variables):
+    if policy.checks.gpu_settings is Level.COMPATIBLE or container.variables.keys().isdisjoint(
+        known.variables
+    ):
         return
     level = capped(policy.checks.gpu_settings, certain=False)
     name = known.runtime_devices

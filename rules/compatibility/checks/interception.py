@@ -68,7 +68,7 @@ class InterceptionCheck(Check):
         if system is None or not (
             pod.once("privileged", _privileged)
             or "runtimeClassName" in pod.spec
-            or not system.variables.keys().isdisjoint(container.variables)
+            or not container.variables.keys().isdisjoint(system.variables.keys())
         ):
             return ()
         return [

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem, facts_of
 from rules.nodes.devices.slices import DeviceInventory, TaintRules, read_slice, read_taint_rule
+from rules.nodes.gpu_resources import cached_by_names
 from rules.text.paths import object_at
 
 SLICE: Final = "ResourceSlice"
@@ -55,10 +57,11 @@ class DraState:
     """The devices, device classes and claims of a cluster. Immutable.
 
     gpu_resources: extended resources whose devices may be GPUs.
+    gpus_among: the extended resources, of some, that may stand for a GPU, including those of no DeviceClass.
     problems: unreadable values.
     """
 
-    __slots__ = ("claims", "classes", "devices", "gpu_resources", "problems")
+    __slots__ = ("claims", "classes", "devices", "gpu_resources", "gpus_among", "problems")
 
     def __init__(
         self,
@@ -77,6 +80,7 @@ class DraState:
             for name, by in self.classes.by_resource.items()
             if any(match_all(by.selectors, kind).matches is not False for kind in gpus)
         )
+        self.gpus_among = cached_by_names(partial(_gpus_among, self.gpu_resources))
 
     def with_claims_in(self, documents: Iterable[object], namespace: str) -> DraState:
         """Return the state with the claims and templates among documents, which take precedence."""
@@ -91,19 +95,16 @@ class DraState:
         """Return the state with other claims."""
         after = DraState.__new__(DraState)
         after.devices, after.classes, after.gpu_resources = self.devices, self.classes, self.gpu_resources
+        after.gpus_among = self.gpus_among
         after.claims, after.problems = claims, self.problems
         return after
 
-    def gpus_among(self, resources: Iterable[str]) -> tuple[str, ...]:
-        """Return the extended resources that may stand for a GPU, including those of no DeviceClass."""
-        gpus = self.gpu_resources
-        return tuple(
-            [
-                name
-                for name in resources
-                if "/" in name and (not name.startswith(IMPLICIT_PREFIX) or name in gpus)
-            ]
-        )
+
+def _gpus_among(gpus: Collection[str], names: Iterable[str]) -> tuple[str, ...]:
+    """Return the extended resources among names that may stand for a GPU. gpus: those of DeviceClasses."""
+    return tuple(
+        name for name in names if "/" in name and (not name.startswith(IMPLICIT_PREFIX) or name in gpus)
+    )
 
 
 def dra_state(objects: Mapping[str, Iterable[Mapping[str, Any]]]) -> DraState:
