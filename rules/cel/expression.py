@@ -115,7 +115,7 @@ class Expression:
         """The string literals that may be names of resources."""
         return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
 
-    def __call__(self, inputs: Mapping[str, Any]) -> bool:
+    def evaluate(self, inputs: Mapping[str, Any]) -> bool:
         """Evaluate. Raises ExpressionError.
 
         inputs: by name (`rules.cel.variables.INPUTS`): `value`, `limits`, `requests` (quantities as written),

@@ -301,7 +301,7 @@ class Pipeline:
             return rule.default
         inputs = self._inputs(container)
         try:
-            return rule.default if rule.default_when(inputs) else ""
+            return rule.default if rule.default_when.evaluate(inputs) else ""
         except UnknownInputError:
             self._add_unknown()
             return ""

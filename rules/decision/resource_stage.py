@@ -304,7 +304,7 @@ class _ContainerCheck:
         for validation in self._rule.validations:
             source = validation.expression.source
             try:
-                passed = validation.expression(self._inputs)
+                passed = validation.expression.evaluate(self._inputs)
             except UnknownInputError:
                 continue  # it is reported once for the pod
             except ExpressionError as error:
@@ -391,7 +391,7 @@ class _ContainerCheck:
         inputs = ContainerInputs(self._container, given.pod, given.namespace, given.framework)
         inputs.set_value(int(value))
         try:
-            satisfied = all(validation.expression(inputs) for validation in self._rule.validations)
+            satisfied = all(validation.expression.evaluate(inputs) for validation in self._rule.validations)
         except ExpressionError:
             return None
         return int(value) if satisfied else None

@@ -281,6 +281,7 @@ class Container:
         """Append an entry to a list of the container, such as `env`."""
         if field == ("env",) and self._variables is not None:
             self._variables[entry["name"]] = entry
+            self._names_of_variables += entry["name"]
         self._recorder.append((*self.path, *field), entry)
 
     def replace_variable(self, entry: dict[str, Any]) -> None:
@@ -309,6 +310,7 @@ class Pod:
 
     __slots__ = (
         "_has_metadata",
+        "_has_new_metadata",
         "_is_spec",
         "_label_domains",
         "_once",
@@ -342,6 +344,7 @@ class Pod:
         self.namespace_labels: Mapping[str, str] | None = None
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
+        self._has_new_metadata = False
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self._spec_path = path if self._is_spec else (*path, "spec")
@@ -428,8 +431,8 @@ class Pod:
     def _metadata(self, field: str) -> Mapping[str, str]:
         """Return the texts of a map in the metadata, which are read once for all containers and rules."""
         if (texts := self._texts.get(field)) is None:
-            metadata = self.raw.get("metadata") if self._has_metadata and not self.recorder.edits else None
-            value = metadata.get(field) if metadata else self.get("metadata", field)
+            as_sent = self._has_metadata and not self._has_new_metadata
+            value = self.raw["metadata"].get(field) if as_sent else self.get("metadata", field)
             texts = self._texts[field] = _strings(value)
         return texts
 
@@ -453,6 +456,7 @@ class Pod:
         """Set a field of the pod."""
         if field[0] == "metadata":
             self._texts.clear()
+            self._has_new_metadata = True
             self._label_domains = None
         self.recorder.set(self.place(*field), value)
 

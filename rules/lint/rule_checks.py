@@ -160,7 +160,7 @@ def _messages(rule: ResourceRule) -> _Warnings:
 def fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
     """Return how an expression fails for values, or None if it is true."""
     try:
-        return None if expression(values) else _IS_FALSE
+        return None if expression.evaluate(values) else _IS_FALSE
     except ExpressionError as error:
         return Message("fails ({error})", error=error.text)
 

@@ -101,7 +101,7 @@ class Match(Struct, frozen=True):
         failed: ExpressionError | None = None
         for condition in self.conditions:
             try:
-                if not condition(inputs):
+                if not condition.evaluate(inputs):
                     return condition
             except ExpressionError as error:
                 failed = failed or error.with_traceback(None)

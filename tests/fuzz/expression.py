@@ -88,6 +88,6 @@ def check(data: bytes) -> None:
     """Nothing but ExpressionError is raised."""
     try:
         expression = Expression(data.decode("utf-8", "replace"), _VARIABLES)
-        expression(_VALUES)
+        expression.evaluate(_VALUES)
     except ExpressionError:
         return

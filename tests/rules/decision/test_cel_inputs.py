@@ -75,7 +75,7 @@ def test_a_field_that_a_pod_does_not_set_has_a_value_of_its_type() -> None:
         "pod.securityContext": security | {"fsGroup": -1},
     } == {name: _plain(inputs[name]) for name in NEW_POD}
     for expression in (f"{name} == {name}" for name in INPUTS if name not in ("value", "pod.tolerations")):
-        assert Expression(expression, CONDITION_VARIABLES)(inputs)
+        assert Expression(expression, CONDITION_VARIABLES).evaluate(inputs)
 
 
 NEW_POD = (
@@ -124,7 +124,7 @@ def test_an_expression_is_given_what_the_pod_sets(expression: str) -> None:
     read = Pod(document, document)
     inputs = ContainerInputs(read.containers[0], read, "team-a")
 
-    assert Expression(expression, CONDITION_VARIABLES)(inputs)
+    assert Expression(expression, CONDITION_VARIABLES).evaluate(inputs)
 
 
 def _plain(value: Any) -> Any:

@@ -243,6 +243,17 @@ def test_variables_are_read_after_the_edits() -> None:
     ]
 
 
+def test_an_injected_variable_may_be_set() -> None:
+    """By its name, and by a part of it."""
+    document = pod(container({}, env=[{"name": "A_B"}]))
+    (read,) = Pod(document, document).containers
+    before = [read.may_set(["A_B"], "x"), read.may_set([], "_B"), read.may_set(["B"], "C")]
+    read.append("env", entry={"name": "C_D", "value": "1"})
+
+    assert [True, True, False] == before
+    assert [True, True] == [read.may_set(["C_D"], "x"), read.may_set([], "_D")]
+
+
 def test_the_last_entry_of_a_variable_counts_and_is_replaced() -> None:
     """As in Kubernetes; the others stay where they are."""
     same = {"name": "A", "value": "1"}
