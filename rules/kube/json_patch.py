@@ -43,10 +43,13 @@ class Operation(TypedDict):
 
 def pointer(path: Path) -> str:
     """Return the JSON Pointer of a path: `("limits", "a/b")` is `/limits/a~1b`."""
-    text = "".join([f"/{step}" for step in path])
-    if "~" not in text and text.count("/") == len(path):
-        return text
-    return "".join([f"/{str(step).replace('~', '~0').replace('/', '~1')}" for step in path])
+    text = ""
+    for step in path:
+        if isinstance(step, str) and ("/" in step or "~" in step):
+            text += f"/{step.replace('~', '~0').replace('/', '~1')}"
+        else:
+            text += f"/{step}"
+    return text
 
 
 class Recorder:
@@ -56,16 +59,18 @@ class Recorder:
     edits: each value that was set or appended, with its path, in order.
     """
 
-    __slots__ = ("_copied", "_document", "_made", "_view", "edits")
+    __slots__ = ("_added", "_document", "_made", "_own", "_view", "edits")
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self._document = document
-        # The document with the edits applied. Objects and lists on the path of an edit are copied once; the
-        # rest is shared with the document.
+        # The document with the edits applied. What an edit is in is copied once; the rest is the document's.
         self._view: Any = dict(document)
-        self._copied: set[Path] = {()}
-        # The operations by the path of the value that they add, which the recorder may modify in place.
-        self._made: dict[Path, Operation] = {}
+        # The objects and lists of the view that are not the document's, by their identity.
+        self._own: dict[int, Any] = {}
+        self._added: set[int] = (
+            set()
+        )  # those of them that an operation adds: an edit in one changes its value
+        self._made: dict[Path, Operation] = {}  # the operations by the path of the value that they add
         self.edits: list[tuple[Path, Any]] = []
 
     @property
@@ -100,66 +105,65 @@ class Recorder:
         self._set(path, value)
 
     def _set(self, path: Path, value: Any) -> None:
-        parent, depth, last = self._view, 0, len(path) - 1
-        while depth < last and (child := _find(parent, (path[depth],))) is not None:
-            parent, depth = child, depth + 1
+        parent, depth, is_added = self._descend(path[:-1])
         for step in path[:depth:-1]:  # below what is absent or null
             value = {str(step): value}
-        path, place, step = path[: depth + 1], path[:depth], path[depth]
-        expected = list if isinstance(step, int) else dict
+        path, step = path[: depth + 1], path[depth]
+        expected: type[Any] = list if isinstance(step, int) else dict
         if not isinstance(parent, expected):
-            raise ObjectError(place, expected, parent)
-        if not self._is_made(place):
-            self._forget_below(path)
-            if path in self._made:
-                self._made[path]["value"] = value
-            else:
-                op = "replace" if isinstance(step, int) or step in parent else "add"
-                self._made[path] = {"op": op, "path": pointer(path), "value": value}
-        self._own(place)[step] = value
+            raise ObjectError(path[:depth], expected, parent)
+        if path in self._made:
+            self._made[path]["value"] = value
+            self._take(value)
+        elif not is_added:
+            before = _find(parent, (step,))
+            if id(before) in self._own:  # there may be edits below, which are gone
+                self._made = {other: made for other, made in self._made.items() if other[: depth + 1] != path}
+            op = "replace" if isinstance(step, int) or step in parent else "add"
+            self._made[path] = {"op": op, "path": pointer(path), "value": value}
+            self._take(value)
+        parent[step] = value
 
     def append(self, path: Path, item: Any) -> None:
         """Append item to the list at the path; an absent list is created. Raises ObjectError."""
-        items = self.get(path)
-        if items is None:
+        items, depth, is_added = self._descend(path)
+        if depth < len(path):
             self.edits.append(((*path, 0), item))
             self._set(path, [item])
             return
         if not isinstance(items, list):
             raise ObjectError(path, list, items)
-        self.edits.append(((*path, len(items)), item))
-        if not self._is_made(path):
-            operation: Operation = {"op": "add", "path": pointer((*path, "-")), "value": item}
-            self._made[*path, len(items)] = operation
-        self._own(path).append(item)
+        place = (*path, len(items))
+        self.edits.append((place, item))
+        if not is_added:
+            self._made[place] = {"op": "add", "path": pointer((*path, "-")), "value": item}
+            self._take(item)
+        items.append(item)
 
-    def _is_made(self, path: Path) -> bool:
-        """Return whether the path is in a value that an edit added."""
-        if self._made:
-            for depth in range(1, len(path) + 1):
-                if path[:depth] in self._made:
-                    return True
-        return False
+    def _take(self, value: Any) -> None:
+        """Take what an operation adds into the view."""
+        if isinstance(value, dict | list):
+            self._own[id(value)] = value
+            self._added.add(id(value))
 
-    def _forget_below(self, path: Path) -> None:
-        """Remove the edits below a path that is about to be replaced."""
-        if path in self._copied:
-            depth = len(path)
-            self._copied = {other for other in self._copied if other[:depth] != path}
-            self._made = {other: made for other, made in self._made.items() if other[:depth] != path}
+    def _descend(self, path: Path) -> tuple[Any, int, bool]:
+        """Return the last value on a path that exists, its depth, and whether an operation adds it.
 
-    def _own(self, path: Path) -> Any:
-        """Return the object or list at the path of the view, which the recorder may modify."""
-        node = self._view
-        for depth, step in enumerate(path, start=1):
-            place = path[:depth]
-            if place in self._made:
-                return _find(node, path[depth - 1 :])
-            if place not in self._copied:
-                self._copied.add(place)
-                node[step] = node[step].copy()
-            node = node[step]
-        return node
+        It and what it is in are made the view's own, so that it can be changed.
+        """
+        node, is_added = self._view, False
+        for depth, step in enumerate(path):
+            child = node.get(step) if isinstance(node, dict) else _find(node, (step,))
+            if child is None:
+                return node, depth, is_added
+            identity = id(child)
+            if identity in self._added:
+                is_added = True
+            elif identity not in self._own and isinstance(child, dict | list):
+                child = node[step] = child.copy()
+                self._own[id(child)] = child
+            node = child
+        return node, len(path), is_added
 
 
 def _find(node: Any, path: Path) -> Any:
