@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from decimal import Decimal
 from typing import Any, Final, NamedTuple, NoReturn
 
@@ -67,6 +67,20 @@ class _Input(NamedTuple):
     keys: tuple[str, ...] | None = None  # the members of a map that it names; None for all
 
 
+class Inputs(dict[str, Any]):
+    """Values by the names of `rules.cel.variables.INPUTS`, as far as an expression has named them.
+
+    They are `value`, `limits`, `requests` (quantities as written), and members of `container` or `pod` such
+    as `container.env`.
+    """
+
+    __slots__ = ()
+
+    def read(self, name: str) -> Any:
+        """Return an input that no expression has named yet."""
+        raise KeyError(name)
+
+
 class Expression:
     """One compiled expression whose value is true or false. Any thread may use it.
 
@@ -115,16 +129,12 @@ class Expression:
         """The string literals that may be names of resources."""
         return tuple(dict.fromkeys(_RESOURCE.findall(self.source)))
 
-    def evaluate(self, inputs: Mapping[str, Any]) -> bool:
-        """Evaluate. Raises ExpressionError.
-
-        inputs: by name (`rules.cel.variables.INPUTS`): `value`, `limits`, `requests` (quantities as written),
-            or a member of `container` or `pod` such as `container.env`. Only those that the expression names
-            are read.
-        """
+    def evaluate(self, inputs: Inputs) -> bool:
+        """Return the value for inputs, of which only those are read that it names. Raises ExpressionError."""
         values: tuple[Any, ...] = ()
         for name, pick in self._pickers:  # three at most, nearly always
-            values += (pick(inputs[name]) if pick else inputs[name],)
+            value = inputs[name] if name in inputs else inputs.read(name)
+            values += (pick(value) if pick else value,)
         try:
             return self._result(values)
         except TypeError:  # a quantity that has no hash
@@ -191,7 +201,7 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
     if input_.name not in _MAPS:
         return None
     if (keys := input_.keys) is not None:
-        return lambda members: tuple(map(members.get, keys))
+        return lambda members: tuple([members.get(key) for key in keys])
 
     def all_members(members: Any) -> tuple[Any, ...]:
         return tuple(members.items()) if len(members) <= MAX_ENTRIES else _too_many(input_.name)

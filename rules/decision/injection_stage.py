@@ -14,7 +14,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Any, Final
 
 from rules.affinity.node_affinity import conjoin
-from rules.cel.expression import Packed, number
+from rules.cel.expression import Inputs, Packed, number
 from rules.cel.syntax_errors import UnknownInputError
 from rules.cel.variables import UNSET
 from rules.decision import messages
@@ -398,8 +398,8 @@ def _requested(container: Container, key: str, unit: int) -> int:
         return 0
 
 
-class ContainerInputs(dict[str, Any]):
-    """The inputs of expressions about a container, by name; see `Expression`. Look them up by `[]`.
+class ContainerInputs(Inputs):
+    """The inputs of expressions about a container.
 
     Each is read once, so the pod must not be edited in between. `value`, which only validations name, is that
     of the last `set_value`. framework: returns what a container runs, or an empty text. is_unknown: whether
@@ -413,21 +413,17 @@ class ContainerInputs(dict[str, Any]):
         container: Container,
         pod: Pod,
         namespace: str,
-        framework: Callable[[Container], str] = lambda _: "",
+        framework: Callable[[Container, Pod], str] = lambda _container, _pod: "",
     ) -> None:
-        super().__init__()
         self.container = container
         self.pod = pod
         self.namespace = namespace
         self.framework = framework
         self.is_unknown = False
 
-    def __missing__(self, name: str) -> Any:
-        try:
-            value = self[name] = READ[name](self)
-        except UnknownInputError:
-            self.is_unknown = True
-            raise
+    def read(self, name: str) -> Any:
+        """Return an input, which is read now."""
+        value = self[name] = READ[name](self)
         return value
 
     def set_value(self, quantity: object) -> None:
@@ -437,6 +433,7 @@ class ContainerInputs(dict[str, Any]):
 
 def _namespace_labels(of: ContainerInputs) -> Mapping[str, str]:
     if (labels := of.pod.namespace_labels) is None:
+        of.is_unknown = True
         raise UnknownInputError(messages.NAMESPACE_UNKNOWN.having(namespace=of.namespace))
     return labels
 
@@ -457,7 +454,7 @@ READ: Final[Mapping[str, Callable[[ContainerInputs], Any]]] = {
     "container.gpus": lambda of: gpu_count(of.container),
     "container.memoryMounts": lambda of: memory_mounts(of.container, of.pod),
     "container.securityContext": lambda of: _container_security(of.container, of.pod),
-    "container.framework": lambda of: of.framework(of.container),
+    "container.framework": lambda of: of.framework(of.container, of.pod),
     "pod.labels": lambda of: of.pod.labels,
     "pod.annotations": lambda of: of.pod.annotations,
     "pod.namespace": lambda of: of.namespace,

@@ -206,6 +206,14 @@ class _Shared:
         self.comparisons = Comparisons()
         self.pairs = pairs_budget()
 
+    def framework(self, container: Container, pod: Pod) -> str:
+        """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
+        stated = pod.annotations.get(FRAMEWORK_ANNOTATION)
+        if stated is None:
+            stated = self.requirements.framework_of(container.image)
+        kind = self.request.group, self.request.kind
+        return stated or self.snapshot.policy.workloads.frameworks.get(kind, "")
+
     def denial(self, violations: Sequence[Finding]) -> Message:
         """Return the message of a denial; it says so if it rests on facts that are old at a known time."""
         facts = self.snapshot.policy.facts
@@ -228,6 +236,8 @@ class Pipeline:
         if namespaces is not None:
             pod.namespace_labels = namespaces.get(self._request.namespace)
         self._has_unknown = False
+        # With the number of edits. They do not refer to this pipeline: a cycle would hold a whole review.
+        self._known_inputs: dict[Container, tuple[int, ContainerInputs]] = {}
         self._record = Record(pod)
         self._not_checked: list[NotChecked] = []
         if shared.observer:
@@ -311,19 +321,13 @@ class Pipeline:
             return ""
 
     def _inputs(self, container: Container) -> ContainerInputs:
-        """Return the inputs of expressions about a container, until the next edit.
-
-        Nothing keeps them: they refer to the pod, and a cycle would hold a review of megabytes in memory.
-        """
-        return ContainerInputs(container, self._pod, self._request.namespace, self._framework)
-
-    def _framework(self, container: Container) -> str:
-        """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
-        stated = self._pod.annotations.get(FRAMEWORK_ANNOTATION)
-        if stated is None:
-            stated = self._shared.requirements.framework_of(container.image)
-        kind = self._request.group, self._request.kind
-        return stated or self._policy.workloads.frameworks.get(kind, "")
+        """Return the inputs of expressions about a container, until the next edit."""
+        edits = self._edits()
+        known = self._known_inputs.get(container)
+        if known is None or known[0] != edits:
+            inputs = ContainerInputs(container, self._pod, self._request.namespace, self._shared.framework)
+            known = self._known_inputs[container] = (edits, inputs)
+        return known[1]
 
     def _resource_rules(self, container: Container) -> Sequence[ResourceRule]:
         rules, matches = self._policy.plan_for(container.names).resources, self._record.matches

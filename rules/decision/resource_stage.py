@@ -13,7 +13,7 @@ from rules.decision import messages
 from rules.decision.injection_stage import ContainerInputs
 from rules.decision.recorder import Change
 from rules.kube.names import ANNOTATION, is_extended_resource
-from rules.kube.pod import Container
+from rules.kube.pod import Container, Literals
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Edit
 from rules.model.finding import Basis, Finding
@@ -332,7 +332,7 @@ class _ContainerCheck:
     def _wrong_variable(self, validation: Validation, expected: Message, own_fix: Message) -> bool:
         """Add a violation of the variable that a validation names; return whether its value is known."""
         name, container = validation.variable, self._container
-        value = self._inputs["container.env"].get(name) if name else None
+        value = Literals(container.variables).get(name) if name else None
         if value is None:
             return False
         path = field_path((*container.variable_path(name), "value"))

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from rules.cel.expression import Expression, number
+from rules.cel.expression import Expression, Inputs, number
 from rules.cel.syntax_errors import ExpressionError
 from rules.cuda.tables import Facts, toolkits
 from rules.kube.names import is_label_key, is_label_value, is_resource
@@ -160,7 +160,7 @@ def _messages(rule: ResourceRule) -> _Warnings:
 def fails(expression: Expression, values: Mapping[str, Any]) -> Message | None:
     """Return how an expression fails for values, or None if it is true."""
     try:
-        return None if expression.evaluate(values) else _IS_FALSE
+        return None if expression.evaluate(Inputs(values)) else _IS_FALSE
     except ExpressionError as error:
         return Message("fails ({error})", error=error.text)
 

@@ -9,11 +9,11 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from enum import StrEnum
 from functools import lru_cache
-from typing import Any, Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct, field
 
-from rules.cel.expression import Expression
+from rules.cel.expression import Expression, Inputs
 from rules.cel.syntax_errors import ExpressionError
 from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob, is_glob
@@ -93,7 +93,7 @@ class Match(Struct, frozen=True):
         """Return whether it matches an image, given each spelling of its reference."""
         return not self.images or any(pattern.fullmatch(name) for name in names for pattern in self.images)
 
-    def unmet_condition(self, inputs: Mapping[str, Any]) -> Expression | None:
+    def unmet_condition(self, inputs: Inputs) -> Expression | None:
         """Return the first condition that is false, or None.
 
         Raises ExpressionError if one cannot be evaluated and none is false.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from rules.cel.expression import Expression
+from rules.cel.expression import Expression, Inputs
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from tests.fuzz.targets import TESTS
@@ -88,6 +88,6 @@ def check(data: bytes) -> None:
     """Nothing but ExpressionError is raised."""
     try:
         expression = Expression(data.decode("utf-8", "replace"), _VARIABLES)
-        expression.evaluate(_VALUES)
+        expression.evaluate(Inputs(_VALUES))
     except ExpressionError:
         return

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rules.cel.cost_limits import MAX_ENTRIES
-from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression, Packed
+from rules.cel.expression import MAX_EXPRESSION_LENGTH, Expression, Inputs, Packed
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES, VALIDATION_VARIABLES
 from tests.support.cpu_time import loops
@@ -19,7 +19,7 @@ MIXED = "type mismatch: quantities are int; convert first, e.g. double(value) * 
 
 
 def _evaluate(source: str, **values: Any) -> bool:
-    return Expression(source, VALIDATION_VARIABLES).evaluate(values)
+    return Expression(source, VALIDATION_VARIABLES).evaluate(Inputs(values))
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_an_expression_that_always_fails_is_rejected_when_it_is_compiled(source:
 def test_a_text_is_compared_with_a_text() -> None:
     """A number in quotes is a mistake only where it is compared with a quantity."""
     assert Expression("pod.labels['gpus'] == '8'", VALIDATION_VARIABLES).evaluate(
-        {"pod.labels": {"gpus": "8"}}
+        Inputs({"pod.labels": {"gpus": "8"}})
     )
 
 
@@ -123,7 +123,7 @@ def test_a_result_is_cached_for_equal_values_only() -> None:
     expression = Expression("type(value) == type(1) && value < 100", ["value"])
 
     def found(*values: object) -> list[bool]:
-        return [expression.evaluate({"value": value}) for value in values]
+        return [expression.evaluate(Inputs({"value": value})) for value in values]
 
     assert [True, False, True, True, False, True] == found(1, 1.0, 1, "1", "1.5", "1")
     assert [number < 100 for number in range(200)] == found(*map(str, range(200)))
@@ -135,7 +135,7 @@ def test_quantities_are_numbers() -> None:
     limits = {"a.com/x": "1Ki", "b.com/y": "500m", "c.com/z": ["1"]}
 
     assert [True, True, False] == [
-        expression.evaluate({"limits": given})
+        expression.evaluate(Inputs({"limits": given}))
         for given in (limits, {"b.com/y": "500m", "a.com/x": "1024"}, {"a.com/x": "1Ki"})
     ]
 
@@ -159,7 +159,7 @@ def test_an_expression_is_evaluated_once_for_equal_texts(evaluated: list[object]
     expression = Expression("limits.all(name, limits[name] < 9)", VALIDATION_VARIABLES)
     evaluated.clear()
     for quantity in ("1", "1", 1, True, "1"):
-        expression.evaluate({"limits": {"a.com/x": quantity}})
+        expression.evaluate(Inputs({"limits": {"a.com/x": quantity}}))
 
     assert [((("a.com/x", compared),),) for compared in ("1", 1, True)] == evaluated
 
@@ -170,7 +170,7 @@ def test_numbers_and_what_containers_share_are_evaluated_once(evaluated: list[ob
     expression = Expression(source, VALIDATION_VARIABLES)
     labels = [[f"label-{number}" for number in range(200)], ["a"]]
     results = [
-        expression.evaluate({"container.gpus": gpus, "pod.requiredNodeLabels": Packed.of(names)})
+        expression.evaluate(Inputs({"container.gpus": gpus, "pod.requiredNodeLabels": Packed.of(names)}))
         for gpus, names in ((1, labels[0]), (1, labels[0]), (1, labels[1]), (0, labels[1]), (1, labels[1]))
     ]
 
@@ -301,7 +301,7 @@ def test_the_slowest_accepted_expression_takes_less_than_half_a_second(source: s
 
     def evaluated() -> None:
         with suppress(ExpressionError):
-            Expression(source, CONDITION_VARIABLES).evaluate(given)
+            Expression(source, CONDITION_VARIABLES).evaluate(Inputs(given))
 
     assert loops(evaluated) < 50
 
@@ -312,9 +312,9 @@ def test_an_expression_fails_if_it_names_a_whole_map_of_too_many_entries(name: s
     expression = Expression(f"{name}.size() > 0", CONDITION_VARIABLES)
     entries = dict.fromkeys(map(str, range(MAX_ENTRIES)), "1")
     with pytest.raises(ExpressionError) as caught:
-        expression.evaluate({name: entries | {"one more": "1"}})
+        expression.evaluate(Inputs({name: entries | {"one more": "1"}}))
 
-    assert expression.evaluate({name: entries})
+    assert expression.evaluate(Inputs({name: entries}))
     assert f"more than {MAX_ENTRIES} {name.rpartition('.')[2]}" == str(caught.value)
 
 
@@ -338,7 +338,7 @@ def test_an_expression_that_names_single_members_is_evaluated_whatever_the_numbe
     expression = Expression(source, CONDITION_VARIABLES)
     entries = dict.fromkeys(map(str, range(MAX_ENTRIES + 1)), "x")
 
-    assert expression.evaluate({name: entries | {"a": "1"}})
+    assert expression.evaluate(Inputs({name: entries | {"a": "1"}}))
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_an_expression_is_given_everything_that_it_names(source: str) -> None:
         "pod.schedulerName": "",
     }
 
-    assert Expression(source, CONDITION_VARIABLES).evaluate(given)
+    assert Expression(source, CONDITION_VARIABLES).evaluate(Inputs(given))
 
 
 @pytest.mark.parametrize(
@@ -402,7 +402,7 @@ def test_only_the_inputs_that_an_expression_names_are_computed(source: str, inpu
         "container.env": {"A": "1"},
     }
     expression = Expression(source, VALIDATION_VARIABLES)
-    expression.evaluate({name: values[name] for name in inputs})  # any other one raises KeyError
+    expression.evaluate(Inputs({name: values[name] for name in inputs}))  # any other one raises KeyError
 
     assert inputs == list(expression.inputs)
 
@@ -467,7 +467,7 @@ def test_a_condition_has_the_pod_and_no_value() -> None:
     with pytest.raises(ExpressionError) as caught:
         Expression("value > 0", CONDITION_VARIABLES)
 
-    assert condition.evaluate({"pod.labels": {"app": "x"}})
+    assert condition.evaluate(Inputs({"pod.labels": {"app": "x"}}))
     assert "unknown variable 'value': there are limits, requests, container, pod" == str(caught.value)
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rules.cel.expression import Expression
+from rules.cel.expression import Expression, Inputs
 from rules.cel.syntax_errors import ExpressionError
 from rules.cel.variables import CONDITION_VARIABLES
 from rules.model.match import Match, ResourceIndex, SelectorTerm
@@ -158,10 +158,10 @@ def test_the_first_false_condition_is_returned() -> None:
     match = Match(("a/b",), conditions=conditions)
 
     assert [None, conditions[1], conditions[0], None] == [
-        match.unmet_condition({"container.name": "a", "pod.namespace": "team"}),
-        match.unmet_condition({"container.name": "a", "pod.namespace": "other"}),
-        match.unmet_condition({"container.name": "b"}),
-        Match(("a/b",)).unmet_condition({}),
+        match.unmet_condition(Inputs({"container.name": "a", "pod.namespace": "team"})),
+        match.unmet_condition(Inputs({"container.name": "a", "pod.namespace": "other"})),
+        match.unmet_condition(Inputs({"container.name": "b"})),
+        Match(("a/b",)).unmet_condition(Inputs({})),
     ]
 
 
@@ -178,7 +178,7 @@ def test_a_false_condition_wins_over_one_that_fails(sources: list[str], unmet: s
     """In any order. Only if none is false, the first error counts."""
     match = Match(("a/b",), conditions=tuple(Expression(source, CONDITION_VARIABLES) for source in sources))
     try:
-        condition = match.unmet_condition({"container.name": "a", "limits": {}})
+        condition = match.unmet_condition(Inputs({"container.name": "a", "limits": {}}))
         answer = condition and condition.source
     except ExpressionError as error:
         answer = str(error)
