@@ -23,7 +23,6 @@ from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.gpu_resources import (
     Amounts,
     quantity_of,
-    requested_amounts,
     requested_gpus,
     requested_resources,
 )
@@ -75,17 +74,35 @@ def report_on_any_node(
     return unmet
 
 
-def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Collection[str]) -> Amounts:
-    """Return how many of each resource a node must have; none if no rule counts them."""
+def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterable[str]) -> Amounts:
+    """Return how many of each resource the containers of a pod need at one time; none if no rule counts them.
+
+    Those of which they need 0 are left out, and those with a quantity in bytes. Init containers run one after
+    the other, before all others except the sidecars above them. Linear in the resources of all containers.
+    """
     if all(requirement.rule.sharing.checks.gpu_count is Level.COMPATIBLE for requirement in required):
         return ()
-    in_bytes = {
-        name
-        for container in pod.users
-        for name in container.names
-        if is_of_bytes(name, container.request(name))
-    }
-    return requested_amounts(pod, [name for name in names if name not in in_bytes])
+    total = dict.fromkeys(names, 0)
+    sidecars: dict[str, int] = {}
+    most: dict[str, int] = {}
+    in_bytes: set[str] = set()
+    for container in pod.users:  # the init containers are last, in their order
+        for name in container.names:
+            if name not in total:
+                continue
+            quantity = container.request(name)
+            if is_of_bytes(name, quantity):
+                in_bytes.add(name)
+            amount = quantity_of(quantity)
+            if container.kind is ContainerKind.INIT:
+                most[name] = max(most.get(name, 0), amount + sidecars.get(name, 0))
+                continue
+            total[name] += amount
+            if container.kind is ContainerKind.SIDECAR:
+                sidecars[name] = sidecars.get(name, 0) + amount
+    if most:
+        total |= {name: amount for name, amount in most.items() if amount > total[name]}
+    return tuple([(name, amount) for name, amount in total.items() if amount and name not in in_bytes])
 
 
 def selects_nodes(required: Iterable[RuleRequirement]) -> bool:

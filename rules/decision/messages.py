@@ -131,9 +131,9 @@ _OF_RULE: Final = Message("{line} [rule {rule}]")
 
 
 def worded(
-    violation: Finding, words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None
-) -> Finding:
-    """Return a violation with its reason, fix and cause.
+    path: str, words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None = None
+) -> tuple[Message, Message, Message]:
+    """Return the reason, the fix and the cause of a violation.
 
     facts: the container's name, and what the words name. description: of the rule. fix: instead of that of
     the words.
@@ -142,8 +142,8 @@ def worded(
     if description:
         expected = _WITH_DESCRIPTION.having(expected=expected, description=description)
     cause = _VIOLATION.having(actual=words.actual.having(**facts), expected=expected)
-    reason = _AT_PATH.having(container=facts["container"], path=violation.path, cause=cause)
-    return violation._replace(reason=reason, fix=(fix or words.fix).having(**facts), cause=cause)
+    reason = _AT_PATH.having(container=facts["container"], path=path, cause=cause)
+    return reason, (fix or words.fix).having(**facts), cause
 
 
 def invalid(variables: Sequence[str]) -> Words:

@@ -120,15 +120,17 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
             if words:
                 facts = _facts(container, field, key, actual=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
-                violation = Finding(
-                    messages.API_SERVER_RULE,
-                    Action.DENY,
-                    facts["path"],
-                    basis=Basis.FACT,
-                    container=container.path,
-                    edits=_edits(container, key, words, limit, request),
+                violations.append(
+                    Finding(
+                        messages.API_SERVER_RULE,
+                        Action.DENY,
+                        facts["path"],
+                        *messages.worded(facts["path"], words, messages.API_SERVER, facts, fix),
+                        basis=Basis.FACT,
+                        container=container.path,
+                        edits=_edits(container, key, words, limit, request),
+                    )
                 )
-                violations.append(messages.worded(violation, words, messages.API_SERVER, facts, fix))
     return violations
 
 
@@ -246,15 +248,15 @@ class _ContainerCheck:
     def _own_request(self, key: str, limit: object, request: object) -> None:
         """Report a request that is not the limit."""
         if limit is not None:
-            self._add(REQUESTS, key, words := messages.REQUEST_DIFFERS, actual=request, limit=limit)
-            self._set_edits(_edits(self._container, key, words, limit, request))
+            edits = _edits(self._container, key, words := messages.REQUEST_DIFFERS, limit, request)
+            self._add(REQUESTS, key, words, edits=edits, actual=request, limit=limit)
         elif self._rule.limits is LimitsPolicy.DISABLED and self._rule.requests is RequestsPolicy.DISABLED:
             self._add(REQUESTS, key, messages.REQUEST_FORBIDDEN, actual=request)
         else:
-            self._add(REQUESTS, key, words := messages.REQUEST_WITHOUT_LIMIT, actual=request)
-            self._set_edits(_edits(self._container, key, words, limit, request))
+            edits = _edits(self._container, key, words := messages.REQUEST_WITHOUT_LIMIT, limit, request)
+            self._add(REQUESTS, key, words, edits=edits, actual=request)
 
-    def _add(
+    def _add(  # noqa: PLR0913 - what a finding says
         self,
         field: str,
         key: str,
@@ -262,20 +264,27 @@ class _ContainerCheck:
         *,
         action: Action | None = None,
         fix: Message | None = None,
+        edits: tuple[Edit, ...] = (),
         **values: object,
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
-        rule = self._rule
         facts = _facts(self._container, field, key, **values)
-        violation = self._violation(action or rule.action, facts["path"])
-        self.findings.append(messages.worded(violation, words, rule.description, facts, fix))
+        worded = messages.worded(facts["path"], words, self._rule.description, facts, fix)
+        self._add_finding(action or self._rule.action, facts["path"], worded, edits)
 
-    def _set_edits(self, edits: tuple[Edit, ...]) -> None:
-        """Set the edits of the last violation."""
-        self.findings[-1] = self.findings[-1]._replace(edits=edits)
-
-    def _violation(self, action: Action, path: str) -> Finding:
-        return Finding(self._rule.name, action, path, basis=Basis.POLICY, container=self._container.path)
+    def _add_finding(
+        self,
+        action: Action,
+        path: str,
+        worded: tuple[Message, Message, Message],
+        edits: tuple[Edit, ...] = (),
+    ) -> None:
+        """Add a violation of the rule. worded: its reason, fix and cause."""
+        at = self._container.path
+        finding = Finding(
+            self._rule.name, action, path, *worded, basis=Basis.POLICY, container=at, edits=edits
+        )
+        self.findings.append(finding)
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""
@@ -339,8 +348,8 @@ class _ContainerCheck:
         facts = {"variable": name, "actual": value, "expected": expected, "own_fix": own_fix}
         facts |= {"container": container.name}
         fix = messages.OWN_FIX if own_fix else None
-        violation = self._violation(validation.action, path)
-        self.findings.append(messages.worded(violation, messages.VARIABLE, Message(), facts, fix))
+        worded = messages.worded(path, messages.VARIABLE, Message(), facts, fix)
+        self._add_finding(validation.action, path, worded)
         return True
 
     def _not_evaluated(
@@ -374,8 +383,7 @@ class _ContainerCheck:
             container = self._container
             written = container.written_fields(key, actual)
             edits = tuple([Edit(container.resource_path(at, key), str(actual), str(value)) for at in written])
-        self._add(field, key, words, action=action, fix=fix, **values)
-        self._set_edits(edits)
+        self._add(field, key, words, action=action, fix=fix, edits=edits, **values)
 
     def _in_units(self, quantity: object) -> int | None:
         """Return a quantity with suffix or fraction as a number of the resource, if that satisfies the rule.

@@ -6,12 +6,12 @@ Source of the sum over containers: https://kubernetes.io/docs/concepts/workloads
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import cache
 from typing import Final, NamedTuple, TypeVar
 
 from rules.cuda.tables import read_table
-from rules.kube.pod import Container, ContainerKind, Pod
+from rules.kube.pod import Container
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.text.bounded_cache import bounded_cache
 from rules.text.glob import glob
@@ -157,30 +157,6 @@ def _table() -> tuple[tuple[re.Pattern[str], GpuResource], ...]:
 def requested_resources(container: Container) -> tuple[str, ...]:
     """Return the extended resources that a container requests of a node; a quantity of 0 is no request."""
     return tuple([name for name in container.offered_names if "/" in name])
-
-
-def requested_amounts(pod: Pod, resources: Iterable[str]) -> Amounts:
-    """Return how many of each resource the containers of a pod need at one time; none of which they need 0.
-
-    Init containers run one after the other, before all others except the sidecars above them. Linear in the
-    resources of all containers.
-    """
-    total = dict.fromkeys(resources, 0)
-    sidecars: dict[str, int] = {}
-    most: dict[str, int] = {}
-    for container in pod.users:  # the init containers are last, in their order
-        for name in container.names:
-            if name not in total:
-                continue
-            amount = quantity_of(container.request(name))
-            if container.kind is ContainerKind.INIT:
-                most[name] = max(most.get(name, 0), amount + sidecars.get(name, 0))
-                continue
-            total[name] += amount
-            if container.kind is ContainerKind.SIDECAR:
-                sidecars[name] = sidecars.get(name, 0) + amount
-    total |= {name: amount for name, amount in most.items() if amount > total[name]}
-    return tuple([(name, amount) for name, amount in total.items() if amount])
 
 
 def quantity_of(quantity: object) -> int:

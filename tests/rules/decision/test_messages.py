@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import pytest
 
 from rules.decision.messages import (
@@ -19,13 +22,17 @@ from rules.model.rule import Action
 from rules.text.i18n import Language, Message, Text
 
 PATH = "spec.containers[0].resources.limits[a.com/x]"
-VIOLATION = Finding("rule", Action.DENY, PATH)
 FACTS = {"container": "main", "path": PATH, "key": "a.com/x"}
+
+
+def _violation(words: Words, description: Message, facts: Mapping[str, Any], fix: Message | None) -> Finding:
+    """Return a violation at the path."""
+    return Finding("rule", Action.DENY, PATH, *worded(PATH, words, description, facts, fix))
 
 
 def test_a_violation_has_container_path_found_expected_and_fix() -> None:
     """The expected value is followed by the description of the rule, each in its language."""
-    limit_missing = worded(VIOLATION, LIMIT_MISSING, Text("cards", zh="卡数"), FACTS, None)
+    limit_missing = _violation(LIMIT_MISSING, Text("cards", zh="卡数"), FACTS, None)
 
     reason = f"container 'main', {PATH}: found nothing, expected a quantity of a.com/x (cards)"
     assert (reason, f"set {PATH}") == (limit_missing.reason.en, limit_missing.fix.en)
@@ -45,7 +52,7 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
 ) -> None:
     """If the expression does not name `value`, no other value helps."""
     facts = FACTS | {"actual": "50", "expected": "a.com/y too"}
-    invalid_value = worded(VIOLATION, invalid(variables), Text(), facts, None)
+    invalid_value = _violation(invalid(variables), Text(), facts, None)
 
     assert f"container 'main', {PATH}: found 50, expected a.com/y too" == invalid_value.reason.en
     assert fix == invalid_value.fix.en
@@ -54,14 +61,14 @@ def test_the_fix_of_an_invalid_value_depends_on_what_the_expression_names(
 def test_a_suggested_value_replaces_the_fix() -> None:
     """With the calculation."""
     facts = FACTS | {"actual": "8Gi", "expected": "1 to 64", "value": 32, "unit": "256Mi"}
-    suggestion = worded(VIOLATION, invalid(["value"]), Text(), facts, USE_VALUE)
+    suggestion = _violation(invalid(["value"]), Text(), facts, USE_VALUE)
 
     assert "use 32: 8Gi is 32 units of 256Mi" == suggestion.fix.en
 
 
 def test_a_violation_of_a_rule_without_description_has_no_empty_brackets() -> None:
     """Descriptions are optional."""
-    limit_missing = worded(VIOLATION, LIMIT_MISSING, Text(), FACTS, None)
+    limit_missing = _violation(LIMIT_MISSING, Text(), FACTS, None)
 
     assert limit_missing.reason.en.endswith("expected a quantity of a.com/x")
 
@@ -71,7 +78,7 @@ def test_braces_in_values_of_users_stay_as_they_are() -> None:
     words = Words(Message("{actual}"), Message("{expected}"), Message("x"))
     facts = FACTS | {"actual": "{key}", "expected": "{0}", "container": "{}"}
 
-    said = worded(VIOLATION, words, Text("{path}"), facts, None)
+    said = _violation(words, Text("{path}"), facts, None)
 
     assert f"container '{{}}', {PATH}: found {{key}}, expected {{0}} ({{path}})" == said.reason.en
     assert "x" == said.fix.en
