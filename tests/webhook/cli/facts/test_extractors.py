@@ -11,8 +11,18 @@ import pytest
 
 from rules.cuda.tables import GENERATED, read_table
 from tests.support.fact_sources import pypi_document, wheel, wheel_url
-from webhook.cli.facts.extractors import (
-    EXTRACTORS,
+from webhook.cli.facts.extractors import EXTRACTORS
+from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
+from webhook.cli.facts.extractors.images import CUDA_COMMITS
+
+SAMPLES = Path(__file__).parent / "samples"
+PROFILE = (SAMPLES / "x9000.yaml").read_bytes()
+INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
+TRITON = (SAMPLES / "compatibility.md").read_bytes()
+NEW_KIND = json.dumps(
+    {"580": {"type": "new", "driver_info": [{"release_version": "580.1", "release_date": "2026-01-01"}]}}
+).encode()
+(
     aws_instances,
     cuda_images,
     driver_branches,
@@ -27,16 +37,7 @@ from webhook.cli.facts.extractors import (
     toolkit_wheels,
     triton_images,
     vllm_images,
-)
-from webhook.cli.facts.extractors.base import EXTRACT_ERRORS, Document, Extractor
-
-SAMPLES = Path(__file__).parent / "samples"
-PROFILE = (SAMPLES / "x9000.yaml").read_bytes()
-INSTANCES = (SAMPLES / "instance-types.md").read_bytes()
-TRITON = (SAMPLES / "compatibility.md").read_bytes()
-NEW_KIND = json.dumps(
-    {"580": {"type": "new", "driver_info": [{"release_version": "580.1", "release_date": "2026-01-01"}]}}
-).encode()
+) = EXTRACTORS
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
@@ -151,7 +152,7 @@ def test_the_tags_of_cuda_images_are_read_at_the_commit_that_changed_them_last()
     url = f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md"
 
     assert [Document("supported-tags.md", url, fixed=True)] == cuda_images.find(
-        {cuda_images.COMMITS: json.dumps([{"id": COMMIT}]).encode()}.__getitem__
+        {CUDA_COMMITS: json.dumps([{"id": COMMIT}]).encode()}.__getitem__
     )
 
 
@@ -270,7 +271,7 @@ def test_a_container_toolkit_has_the_mode_that_it_takes_with_nvml() -> None:
     ],
 )
 def test_the_newest_release_of_the_three_newest_minor_versions_is_read(
-    source: Any, repository: str, paths: list[str]
+    source: Extractor, repository: str, paths: list[str]
 ) -> None:
     """At its commit; no release candidate."""
     names = [
@@ -387,7 +388,7 @@ def test_another_form_is_an_error_and_no_rows(extractor: Extractor, content: byt
     [aws_instances, cuda_images, gpu_profiles, ngc_images, toolkit_wheels, triton_images],
 )
 @pytest.mark.parametrize("content", [b"", b"<html>", b"[]", b"{}", b'[{"sha": "../.."}]'])
-def test_a_list_of_documents_of_another_form_is_an_error(source: Any, content: bytes) -> None:
+def test_a_list_of_documents_of_another_form_is_an_error(source: Extractor, content: bytes) -> None:
     with pytest.raises(EXTRACT_ERRORS):
         source.find(lambda _: content)
 

@@ -16,8 +16,8 @@ from tests.support.fact_sources import FactSources, fact_sources, put_wheels, wh
 from tests.support.fake_registry import Reply
 from tests.support.paths import ROOT
 from webhook.cli.facts import fetch
-from webhook.cli.facts.extractors import cuda_images
-from webhook.cli.facts.extractors.driver_branches import URL as RELEASES
+from webhook.cli.facts.extractors.drivers import RELEASES
+from webhook.cli.facts.extractors.images import CUDA_COMMITS
 
 FACTS = ROOT / "rules/facts"
 SAMPLES = Path(__file__).parent / "samples"
@@ -65,7 +65,7 @@ def sources(tmp_path: Path) -> Iterator[FactSources]:
             for path, sample in documents.items():
                 url = f"https://raw.githubusercontent.com/{repository}/{COMMIT}/{path}"
                 served.put(url, (SAMPLES / sample).read_bytes())
-        served.put(cuda_images.COMMITS, json.dumps([{"id": COMMIT}]).encode())
+        served.put(CUDA_COMMITS, json.dumps([{"id": COMMIT}]).encode())
         served.put(
             f"https://gitlab.com/nvidia/container-images/cuda/-/raw/{COMMIT}/doc/supported-tags.md",
             (SAMPLES / "supported-tags.md").read_bytes(),

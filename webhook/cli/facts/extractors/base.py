@@ -25,22 +25,27 @@ class Document(Struct, frozen=True):
     sha256: str = ""
 
 
+# Returns the documents of a source.
+Finder = Callable[[Get], list[Document]]
+# Returns the rows of a document, from its name and content.
+Rows = Callable[[str, bytes], list[Row]]
+
+
 class Extractor(Struct, frozen=True):
     """The functions of a source, and the table that they fill.
 
     table: its name, one of `rules.cuda.tables.GENERATED`. source: key of sources.yaml. status: of the rows.
-    about: the comment of the table. find: the documents of the source. rows: the rows of a document, from its
-    name and content, in the order of the table. unknown: names of GPUs in a document that give no row, since
-    no table by hand has them. All raise one of EXTRACT_ERRORS if the source has another form than the module
-    describes.
+    about: the comment of the table. rows: in the order of the table. unknown: names of GPUs in a document
+    that give no row, since no table by hand has them. All raise one of EXTRACT_ERRORS if the source has
+    another form than the module describes.
     """
 
     table: str
     source: str
     status: str
     about: str
-    find: Callable[[Get], list[Document]]
-    rows: Callable[[str, bytes], list[Row]]
+    find: Finder
+    rows: Rows
     unknown: Callable[[bytes], list[str]] = lambda _: []
 
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from packaging.version import Version
 
-from webhook.cli.facts.extractors.base import Document, Get
+from webhook.cli.facts.extractors.base import Document, Finder, Get
 
 API: Final = "https://api.github.com/repos"
 _COMMIT: Final = re.compile(r"[0-9a-f]{40}", re.ASCII)
@@ -34,24 +34,24 @@ def address(repository: str, commit: str, path: str) -> str:
     return f"https://raw.githubusercontent.com/{repository}/{commit}/{path}"
 
 
-def newest_releases(get: Get, repository: str) -> list[tuple[str, str]]:
-    """Return tag and commit of the newest release of each of the newest minor versions, in order.
+def newest_releases(repository: str, *paths: str) -> Finder:
+    """Return the finder of files in the newest release of each of the newest minor versions, in order.
 
-    Form of the list of tags: https://docs.github.com/en/rest/repos/repos#list-repository-tags.
+    A document is named by tag and file name. Form of the list of tags:
+    https://docs.github.com/en/rest/repos/repos#list-repository-tags.
     """
-    newest: dict[tuple[int, ...], tuple[Version, str, str]] = {}
-    for tag in json.loads(get(f"{API}/{repository}/tags?per_page=100")):
-        if _RELEASE.fullmatch(tag["name"]):
-            release = Version(tag["name"]), tag["name"], commit_of(tag["commit"]["sha"])
-            minor = release[0].release[:2]
-            newest[minor] = max(newest.get(minor, release), release)
-    return [(tag, commit) for _, tag, commit in sorted(newest.values())[-_MINORS:]]
 
+    def find(get: Get) -> list[Document]:
+        newest: dict[tuple[int, ...], tuple[Version, str, str]] = {}
+        for tag in json.loads(get(f"{API}/{repository}/tags?per_page=100")):
+            if _RELEASE.fullmatch(tag["name"]):
+                release = Version(tag["name"]), tag["name"], commit_of(tag["commit"]["sha"])
+                minor = release[0].release[:2]
+                newest[minor] = max(newest.get(minor, release), release)
+        return [
+            Document(f"{tag} {path.rpartition('/')[2]}", address(repository, commit, path), fixed=True)
+            for _, tag, commit in sorted(newest.values())[-_MINORS:]
+            for path in paths
+        ]
 
-def documents_of_releases(get: Get, repository: str, *paths: str) -> list[Document]:
-    """Return files of the newest releases, named by tag and file name."""
-    return [
-        Document(f"{tag} {path.rpartition('/')[2]}", address(repository, commit, path), fixed=True)
-        for tag, commit in newest_releases(get, repository)
-        for path in paths
-    ]
+    return find
