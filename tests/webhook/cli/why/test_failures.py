@@ -43,6 +43,8 @@ SAMPLES: Final = {
     "claim-config-refused": 'error decoding config parameters: strict decoding error: unknown field "a"',
     "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+    "excluded-by-scheduler": "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
+    "no-scale-up": "NotTriggerScaleUp: pod didn't trigger scale-up: 2 max node group size reached",
     "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
     "node-affinity": "3 node(s) didn't match Pod's node affinity/selector",
     "rejected-by-affinity": "NodeAffinity Pod was rejected: Predicate NodeAffinity failed: node(s) didn't "
@@ -234,6 +236,36 @@ def test_other_texts_of_known_failures_are_found() -> None:
     }
 
     assert [*lines.values()] == [log.name for line in lines for log in found(line)]
+
+
+def test_of_an_autoscaler_that_adds_no_node_nothing_is_concluded_about_the_nodes_of_today() -> None:
+    """Its reasons are those of node groups."""
+    line = (
+        "pod didn't trigger scale-up: 1 node(s) didn't match Pod's node affinity/selector, "
+        "1 Insufficient nvidia.com/gpu, 1 node(s) had untolerated taint {nvidia.com/gpu: present}"
+    )
+
+    assert ["no-scale-up"] == [cause.name for cause in found(line, source=Source.EVENT)]
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        "1 node(s) had no available volume zone",
+        "1 node(s) didn't find available persistent volumes to bind",
+        "1 node(s) didn't match pod anti-affinity rules",
+        "1 node(s) didn't match pod topology spread constraints",
+        "1 cannot allocate all claims",
+    ],
+)
+def test_no_node_is_said_to_lack_a_resource_if_the_scheduler_excludes_one_for_a_later_reason(reason: str) -> None:
+    """The scheduler gives the first reason of each node, and checks resources before these."""
+    line = f"0/4 nodes are available: {reason}, 3 Insufficient nvidia.com/gpu. preemption: 0/4 nodes are available"
+
+    (cause,) = found(line, source=Source.EVENT)
+
+    assert ("excluded-by-scheduler", Certainty.CERTAIN) == (cause.name, cause.certainty)
+    assert reason.removeprefix("1 ").removeprefix("node(s) ") in cause.text.in_language(Language.EN)
 
 
 def test_what_a_controller_could_not_create_has_one_cause() -> None:
