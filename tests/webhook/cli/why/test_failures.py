@@ -238,6 +238,20 @@ def test_other_texts_of_known_failures_are_found() -> None:
     assert [*lines.values()] == [log.name for line in lines for log in found(line)]
 
 
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        (SAMPLES["xid"], "79"),
+        ("NVRM: Xid (PCI:0000:C1:00.0): 13, pid=7, Graphics Exception", "13"),
+        ("XidCriticalError: Xid=94 on Device=GPU-1", "94"),
+        ("Xid 119", "119"),
+    ],
+)
+def test_an_xid_is_the_number_after_the_address_of_the_gpu(line: str, number: str) -> None:
+    """The driver prints the address, which has numbers, first."""
+    assert [f"the driver reported Xid {number} for a GPU of the node"] == [log.text.in_language(Language.EN) for log in found(line)]
+
+
 def test_of_an_autoscaler_that_adds_no_node_nothing_is_concluded_about_the_nodes_of_today() -> None:
     """Its reasons are those of node groups."""
     line = (
