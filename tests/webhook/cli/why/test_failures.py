@@ -36,6 +36,10 @@ SAMPLES: Final = {
     "unregistered-device": "UnexpectedAdmissionError Pod was rejected: Allocate failed due to cannot "
     "allocate unregistered device nvidia.com/gpu, which is unexpected",
     "device-unhealthy": "allocatedResourcesStatus nvidia.com/gpu GPU-4cf8db2d Unhealthy ECC errors",
+    "container-cli-initialization": "nvidia-container-cli: initialization error: load library failed: "
+    "libnvidia-ml.so.1: cannot open shared object file: no such file or directory: unknown",
+    "driver-in-image": "nvidia-container-cli: mount error: file creation failed: "
+    "/run/containerd/rootfs/usr/lib64/libnvidia-ml.so.1: file exists: unknown",
     "sandbox-not-ready": "PodReadyToStartContainers False",
     "gpu-is-lost": "error creating nvml.Device 5: nvml: GPU is lost",
     "topology-affinity": "TopologyAffinityError Resources cannot be allocated with Topology locality",
@@ -249,7 +253,9 @@ def test_other_texts_of_known_failures_are_found() -> None:
 )
 def test_an_xid_is_the_number_after_the_address_of_the_gpu(line: str, number: str) -> None:
     """The driver prints the address, which has numbers, first."""
-    assert [f"the driver reported Xid {number} for a GPU of the node"] == [log.text.in_language(Language.EN) for log in found(line)]
+    (cause,) = found(line)
+
+    assert f"the driver reported Xid {number} for a GPU of the node" == cause.text.in_language(Language.EN)
 
 
 def test_of_an_autoscaler_that_adds_no_node_nothing_is_concluded_about_the_nodes_of_today() -> None:
@@ -272,9 +278,9 @@ def test_of_an_autoscaler_that_adds_no_node_nothing_is_concluded_about_the_nodes
         "1 cannot allocate all claims",
     ],
 )
-def test_no_node_is_said_to_lack_a_resource_if_the_scheduler_excludes_one_for_a_later_reason(reason: str) -> None:
+def test_no_node_is_said_to_lack_a_resource_if_the_scheduler_gives_a_later_reason(reason: str) -> None:
     """The scheduler gives the first reason of each node, and checks resources before these."""
-    line = f"0/4 nodes are available: {reason}, 3 Insufficient nvidia.com/gpu. preemption: 0/4 nodes are available"
+    line = f"0/4 nodes are available: {reason}, 3 Insufficient nvidia.com/gpu. preemption: 0/4 nodes"
 
     (cause,) = found(line, source=Source.EVENT)
 
