@@ -47,6 +47,17 @@ SAMPLES: Final = {
     "claim-config-refused": 'error decoding config parameters: strict decoding error: unknown field "a"',
     "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
+    "insufficient-node": "0/4 nodes are available: 1 Insufficient cpu, 3 Insufficient nvidia.com/gpu.",
+    "several-replicas": "UnexpectedAdmissionError Allocate failed due to rpc error: code = Unknown desc = "
+    "invalid allocation request for 'nvidia.com/gpu': request for 'nvidia.com/gpu: 2' too large: maximum "
+    "request size for shared resources is 1; found 2, which is unexpected",
+    "ecc-error": "torch.AcceleratorError: CUDA error: uncorrectable ECC error encountered",
+    "no-visible-gpu": "RuntimeError: No CUDA GPUs are available",
+    "quantization": "ValueError: The quantization method fp8 is not supported for the current GPU. "
+    "Minimum capability: 89. Current capability: 75.",
+    "gpu-memory-in-use": "ValueError: Free memory on device cuda:0 (9.5/23.65 GiB) on startup is less than "
+    "desired GPU memory utilization (0.9, 21.28 GiB).",
+    "static-memory": "RuntimeError: Not enough memory. Please try to increase --mem-fraction-static.",
     "excluded-by-scheduler": "0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
     "no-scale-up": "NotTriggerScaleUp: pod didn't trigger scale-up: 2 max node group size reached",
     "untolerated-taint": "1 node(s) had untolerated taint {nvidia.com/gpu: present}",
@@ -237,6 +248,11 @@ def test_other_texts_of_known_failures_are_found() -> None:
         "needed, which is larger than the available KV cache memory (3.18 GiB).": "kv-cache",
         "(got `num_heads`: 28 and `num_shards`: 8": "heads-not-divisible",
         "CUDA error: MPS server is not ready to accept new MPS client requests": "cudaErrorMpsServerNotReady",
+        "WARNING: The NVIDIA Driver was not detected.  GPU functionality will not be available.": "no-driver",
+        "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.": "no-driver",
+        "ggml_backend_cuda_buffer_type_alloc_buffer: allocating 4096.00 MiB on device 0: cudaMalloc failed: "
+        "out of memory": "gpu-memory",
+        "status == cudaErrorECCUncorrectable": "ecc-error",
     }
 
     assert [*lines.values()] == [log.name for line in lines for log in found(line)]
@@ -248,6 +264,7 @@ def test_other_texts_of_known_failures_are_found() -> None:
         (SAMPLES["xid"], "79"),
         ("NVRM: Xid (PCI:0000:C1:00.0): 13, pid=7, Graphics Exception", "13"),
         ("XidCriticalError: Xid=94 on Device=GPU-1", "94"),
+        ("NVRM: Xid (0000:03:00): 43, Ch 00000010", "43"),
         ("Xid 119", "119"),
     ],
 )
@@ -256,6 +273,24 @@ def test_an_xid_is_the_number_after_the_address_of_the_gpu(line: str, number: st
     (cause,) = found(line)
 
     assert f"the driver reported Xid {number} for a GPU of the node" == cause.text.in_language(Language.EN)
+
+
+def test_an_advice_against_an_error_is_not_the_error() -> None:
+    """Programs print it at their start."""
+    assert [] == found(
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid CUDA out of memory errors"
+    )
+
+
+def test_of_several_resources_no_single_one_is_said_to_be_missing_on_every_node() -> None:
+    """A node without enough CPU may have free GPUs."""
+    line = "0/4 nodes are available: 1 Insufficient cpu, 3 Insufficient nvidia.com/gpu. preemption: 0/4 nodes"
+    (cause,) = found(line, source=Source.EVENT)
+
+    assert (
+        "no node that the pod selects has all that it requests free: 1 Insufficient cpu, "
+        "3 Insufficient nvidia.com/gpu"
+    ) == cause.text.in_language(Language.EN)
 
 
 def test_of_an_autoscaler_that_adds_no_node_nothing_is_concluded_about_the_nodes_of_today() -> None:
