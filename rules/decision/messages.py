@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self
 
 from rules.kube.pod import Container
-from rules.model.finding import Basis, Finding, notice, with_fix
+from rules.model.finding import Finding, notice, with_fix
 from rules.text.i18n import Language, Line, Lines, Message, Text
 
 # https://kubernetes.io/docs/reference/access-authn-authz/extensible-admission-controllers/#response
@@ -214,7 +214,7 @@ def _cut(text: str, length: int) -> str:
 def denial(kind: str, violations: Sequence[Finding], old_facts: str = "") -> Message:
     """Return the message of a denial: the first violation in the first line, then each on a line.
 
-    old_facts: the date of facts that are old, which the last line says if a violation rests on facts.
+    old_facts: the date of the facts that a violation rests on, if they are old, for the last line.
     """
     first, *others = map(_item, violations)
     if others:
@@ -223,12 +223,7 @@ def denial(kind: str, violations: Sequence[Finding], old_facts: str = "") -> Mes
         text: Message = Lines("\n  ", (head, *numbered))
     else:
         text = _DENIED.having(kind=kind, violation=first)
-    of_facts = (
-        violation.rule != API_SERVER_RULE for violation in violations if violation.basis is Basis.FACT
-    )
-    if not old_facts or not any(of_facts):
-        return text
-    return Lines("\n", (text, _OLD_FACTS.having(date=old_facts)))
+    return Lines("\n", (text, _OLD_FACTS.having(date=old_facts))) if old_facts else text
 
 
 def _item(violation: Finding) -> Message:

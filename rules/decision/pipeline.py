@@ -39,7 +39,7 @@ from rules.model.decision import (
     Decision,
     NotChecked,
 )
-from rules.model.finding import Finding
+from rules.model.finding import Basis, Finding
 from rules.model.rule import (
     Action,
     CompatibilityRule,
@@ -216,9 +216,13 @@ class _Shared:
 
     def denial(self, violations: Sequence[Finding]) -> Message:
         """Return the message of a denial; it says so if it rests on facts that are old at a known time."""
-        facts = self.snapshot.policy.facts
-        is_old = OLD_S < self.now - looked_up(facts) < math.inf
-        return messages.denial(self.request.kind, violations, facts.date if is_old else "")
+        policy = self.snapshot.policy
+        date = ""
+        if OLD_S < self.now - looked_up(policy.facts) < math.inf:
+            by_facts = {violation.rule for violation in violations if violation.basis is Basis.FACT}
+            if any(rule.name in by_facts for rule in policy.rules.compatibility):
+                date = policy.facts.date
+        return messages.denial(self.request.kind, violations, date)
 
 
 class Pipeline:

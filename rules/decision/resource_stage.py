@@ -85,10 +85,18 @@ def validate(
     checked = _ContainerCheck(inputs, offered)
     for rule in rules:
         checked.check(rule)
-    if faults := _of_api_server(inputs.container, offered, partial=inputs.pod.partial):
-        denied = {finding.path for finding in checked.findings if finding.action is Action.DENY}
-        checked.findings += [violation for violation in faults if violation.path not in denied]
-    return checked.findings
+    faults = _of_api_server(inputs.container, offered, partial=inputs.pod.partial)
+    if not faults:
+        return checked.findings
+    rejected = {fault.path for fault in faults}
+    findings = [
+        finding._replace(basis=Basis.FACT)
+        if finding.action is Action.DENY and finding.path in rejected
+        else finding
+        for finding in checked.findings
+    ]
+    denied = {finding.path for finding in findings if finding.basis is Basis.FACT}
+    return findings + [fault for fault in faults if fault.path not in denied]
 
 
 def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> list[Finding]:

@@ -345,9 +345,9 @@ def test_all_templates_of_an_object_have_one_decision() -> None:
         ("cf-crl-group-device", "cf-crl-others-other", "injection"),
         1,
         (
-            f"cf-crl-group-device (policy): {master}[{DEVICE}];"
+            f"cf-crl-group-device (fact): {master}[{DEVICE}];"
             f" cf-crl-others-other (policy): {master}[{OTHER}];"
-            f" cf-crl-group-device (policy): {worker}[{DEVICE}]"
+            f" cf-crl-group-device (fact): {worker}[{DEVICE}]"
         ),
     ) == (
         answer.allowed,

@@ -942,6 +942,26 @@ def test_a_value_that_the_user_wrote_is_not_said_to_be_the_default() -> None:
 
 
 @pytest.mark.parametrize(
+    ("limits", "requests", "action", "expected"),
+    [
+        ({DEVICE: "0.5"}, {}, "deny", [("cf-crl-group-device", Basis.FACT)]),
+        ({DEVICE: "3"}, {DEVICE: "2"}, "deny", [("cf-crl-group-device", Basis.FACT)]),
+        ({DEVICE: "0.5"}, {}, "warn", [("cf-crl-group-device", Basis.POLICY), (API_SERVER_RULE, Basis.FACT)]),
+    ],
+)
+def test_what_a_rule_denies_and_the_api_server_rejects_too_is_a_fact(
+    limits: dict[str, str], requests: dict[str, str], action: str, expected: list[tuple[str, Basis]]
+) -> None:
+    """No setting of the rule admits it; a rule that only warns leaves the denial to the API server's own."""
+    answer = decision(
+        policy(resource_rule(enforcementAction=action)),
+        pod(container(limits, requests)),
+    )
+
+    assert expected == [(violation.rule, violation.basis) for violation in answer.violations]
+
+
+@pytest.mark.parametrize(
     ("limits", "requests", "faults"),
     [
         ({"a.com/x": "3"}, {"a.com/x": "2"}, [("requests[a.com/x]", "a request equal to the limit, 3")]),
