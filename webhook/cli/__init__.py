@@ -157,10 +157,9 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = _MODULES.get(cmd_name, f"commands.{cmd_name.replace(' ', '_')}")
-        gc.disable()  # modules live as long as the command: collections need not visit them, now or later
+        gc.disable()  # modules live as long as the command: a collection would find nothing
         try:
             command: click.Command = importlib.import_module(f"webhook.cli.{module}").command
-            gc.freeze()
         finally:
             gc.enable()
         return command
