@@ -45,6 +45,12 @@ NOT_HERE: Final = {
     "no-platform": "no registry can be reached",
     "evicted": "it would take all memory of the machine",
     "mps-not-ready": "there is no MPS",
+    "several-replicas": "the device plugin of the tests shares no GPU",
+    "container-cli-initialization": "nvidia-container-cli is replaced by a small program",
+    "driver-in-image": "nvidia-container-cli is replaced by a small program",
+    "insufficient-node": "each of these pods lacks one resource",
+    "excluded-by-scheduler": "these pods have no volume, no affinity to pods and no spread constraint",
+    "no-scale-up": "there is no cluster autoscaler",
     "gpushare-no-gpu": "there is no gpushare",
     "xid": "the kernel module of the driver writes it",
     **dict.fromkeys(
