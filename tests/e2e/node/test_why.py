@@ -48,7 +48,7 @@ NOT_HERE: Final = {
     "several-replicas": "the device plugin of the tests shares no GPU",
     "container-cli-initialization": "nvidia-container-cli is replaced by a small program",
     "driver-in-image": "nvidia-container-cli is replaced by a small program",
-    "insufficient-node": "each of these pods lacks one resource",
+    "insufficient-together": "each of these pods lacks one resource",
     "excluded-by-scheduler": "these pods have no volume, no affinity to pods and no spread constraint",
     "no-scale-up": "there is no cluster autoscaler",
     "gpushare-no-gpu": "there is no gpushare",

@@ -27,7 +27,7 @@ _MAX_EVIDENCE: Final = 3
 _FORESEEN: Final = frozenset({35, 36, 209, 218, 222, 223, 803, 804})
 _COMPATIBILITY: Final = "compatibility"
 # Rows whose cause and fix are more precise with the nodes.
-_INSUFFICIENT: Final = "insufficient-resource"
+_INSUFFICIENT: Final = frozenset({"insufficient-resource", "insufficient-together"})
 _UNTOLERATED: Final = "untolerated-taint"
 # The row whose message has the violations itself.
 _DENIED: Final = "denied-by-gpugate"
@@ -89,6 +89,7 @@ class _Pattern(Struct, frozen=True):
     messages: tuple[str, ...] = ()  # CUDA's texts, which count only in a line about a CUDA error
     certain: bool = False
     also: bool = False  # may only be a consequence of another cause
+    unless: frozenset[str] = frozenset()  # patterns that explain the same line better
     foreseen: bool = False  # compatibility checks foresee it
 
     def match(self, line: str, lower: str) -> tuple[str, ...] | None:
@@ -124,6 +125,7 @@ def _patterns() -> tuple[_Pattern, ...]:
             fix=Text(**row["fix"]),
             certain=row.get("certain", False),
             also=row.get("also", False),
+            unless=frozenset(row.get("unless", ())),
             foreseen=row.get("group") == _COMPATIBILITY,
         )
         for row in rows
@@ -223,21 +225,26 @@ def _matches(statements: Iterable[Statement]) -> Sequence[_Match]:
     matches: dict[tuple[str, tuple[str, ...]], _Match] = {}
     for statement in statements:
         lower = statement.text.lower()
-        for pattern in _patterns():
-            if statement.source in pattern.seen:
-                groups = pattern.match(statement.text, lower)
-                if groups is not None:
-                    match = matches.setdefault((pattern.name, groups), _Match(pattern, groups))
-                    if len(match.evidence) < _MAX_EVIDENCE:
-                        match.evidence.append(statement)
+        of_line = {
+            pattern.name: (pattern, groups)
+            for pattern in _patterns()
+            if statement.source in pattern.seen
+            and (groups := pattern.match(statement.text, lower)) is not None
+        }
+        for pattern, groups in of_line.values():
+            if pattern.unless.isdisjoint(of_line):
+                match = matches.setdefault((pattern.name, groups), _Match(pattern, groups))
+                if len(match.evidence) < _MAX_EVIDENCE:
+                    match.evidence.append(statement)
     return list(matches.values())
 
 
 def _cause(match: _Match, pod: Unscheduled | None) -> Cause:
     pattern, groups, texts = match.pattern, match.groups, (match.pattern.cause, match.pattern.fix)
-    if pod is not None and pattern.name == _INSUFFICIENT:
-        groups = (pod.shortest(match.evidence[0].text, groups[0]),)
-        texts = pod.shortage(groups[0]) or texts
+    if pod is not None and pattern.name in _INSUFFICIENT:
+        name = pod.shortest(match.evidence[0].text)
+        if name and (precise := pod.shortage(name)):
+            groups, texts = (name,), precise
     elif pod is not None and pattern.name == _UNTOLERATED and not any(groups):
         groups = (pod.taints(),)
     values = dict(zip(_GROUPS, groups, strict=False))

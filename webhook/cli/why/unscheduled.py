@@ -45,11 +45,11 @@ class Unscheduled(NamedTuple):
     inventory: Inventory  # may be empty; then nothing is added to the scheduler's message
     spec: Mapping[str, Any]  # of the pod, as JSON
 
-    def shortest(self, statement: str, named: str) -> str:
-        """Return a resource in a statement that no node offers; if there is none, one short on most nodes."""
+    def shortest(self, statement: str) -> str:
+        """Return an extended resource in a statement that no node offers, or else is short on most, or ""."""
         counts = {name: int(count) for count, name in _SHORT.findall(statement)}
         offered = self.inventory.resources if len(self.inventory) else counts.keys()
-        return max(counts, key=lambda name: (name not in offered, counts[name]), default=named)
+        return max(counts, key=lambda name: (name not in offered, counts[name]), default="")
 
     def shortage(self, name: str) -> tuple[Message, Message] | None:
         """Return cause and fix if waiting does not help; None if nodes may have enough or are unknown."""

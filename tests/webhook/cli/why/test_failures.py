@@ -47,7 +47,7 @@ SAMPLES: Final = {
     "claim-config-refused": 'error decoding config parameters: strict decoding error: unknown field "a"',
     "unexpected-admission-error": "UnexpectedAdmissionError Allocate failed due to rpc error",
     "insufficient-resource": "0/3 nodes are available: 3 Insufficient nvidia.com/gpu.",
-    "insufficient-node": "0/4 nodes are available: 1 Insufficient cpu, 3 Insufficient nvidia.com/gpu.",
+    "insufficient-together": "0/4 nodes are available: 1 Insufficient cpu, 3 Insufficient nvidia.com/gpu.",
     "several-replicas": "UnexpectedAdmissionError Allocate failed due to rpc error: code = Unknown desc = "
     "invalid allocation request for 'nvidia.com/gpu': request for 'nvidia.com/gpu: 2' too large: maximum "
     "request size for shared resources is 1; found 2, which is unexpected",
@@ -277,9 +277,13 @@ def test_an_xid_is_the_number_after_the_address_of_the_gpu(line: str, number: st
 
 def test_an_advice_against_an_error_is_not_the_error() -> None:
     """Programs print it at their start."""
-    assert [] == found(
-        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid CUDA out of memory errors"
+    advices = (
+        "set PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True to avoid CUDA out of memory errors",
+        "this helps against potential CUDA out of memory errors",
+        "If you see CUDA out of memory, reduce the batch size",
     )
+
+    assert [] == found(*advices)
 
 
 def test_of_several_resources_no_single_one_is_said_to_be_missing_on_every_node() -> None:

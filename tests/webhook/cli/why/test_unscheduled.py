@@ -60,7 +60,10 @@ def test_of_several_resources_the_one_that_no_node_offers_is_named() -> None:
     line = "0/40 nodes are available: 40 Insufficient nvidia.com/gpu, 40 Insufficient nvidia.com/gpumem."
     fewer = "0/9 nodes are available: 2 Insufficient nvidia.com/gpu, 9 Insufficient nvidia.com/mig-3g.40gb."
 
+    with_cpu = "0/3 nodes are available: 1 Insufficient cpu, 2 Insufficient nvidia.com/gpus."
+
     assert "no node offers nvidia.com/gpumem" in _cause(line, [node("a")]).text.en
+    assert "did you mean nvidia.com/gpu?" in _cause(with_cpu, [node("a")]).text.en
     assert MIG in _cause(fewer, [node("a"), node("b", **WITH_MIG)]).text.en
     assert MIG in _cause(fewer, []).text.en
 
