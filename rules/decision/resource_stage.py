@@ -79,34 +79,29 @@ def validate(
 ) -> list[Finding]:
     """Return the violations of rules by a container that uses their groups, and notices about the rules.
 
-    The last violations are of the API server, for what no rule denies. offered: returns the resources of the
-    nodes.
+    The last violations are of the API server, for what no rule denies; what a rule denies in the same words
+    is a fact, too. offered: returns the resources of the nodes.
     """
-    checked = _ContainerCheck(inputs, offered)
+    faults = _of_api_server(inputs.container, offered, partial=inputs.pod.partial)
+    checked = _ContainerCheck(inputs, offered, faults)
     for rule in rules:
         checked.check(rule)
-    faults = _of_api_server(inputs.container, offered, partial=inputs.pod.partial)
-    if not faults:
-        return checked.findings
-    rejected = {fault.path for fault in faults}
-    findings = [
-        finding._replace(basis=Basis.FACT)
-        if finding.action is Action.DENY and finding.path in rejected
-        else finding
-        for finding in checked.findings
-    ]
-    denied = {finding.path for finding in findings if finding.basis is Basis.FACT}
-    return findings + [fault for fault in faults if fault.path not in denied]
+    if faults:
+        denied = {finding.path for finding in checked.findings if finding.action is Action.DENY}
+        checked.findings += [fault for (path, _), fault in faults.items() if path not in denied]
+    return checked.findings
 
 
-def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> list[Finding]:
-    """Return what the API server rejects of extended resources, whatever rules there are.
+def _of_api_server(
+    container: Container, offered: Offered, *, partial: bool
+) -> dict[tuple[str, messages.Words], Finding]:
+    """Return what the API server rejects of extended resources, whatever rules there are, by path and words.
 
     What is no quantity is left to it. partial: a controller may add the limits.
     Source: `validateResourceRequirements` of
     https://github.com/kubernetes/kubernetes/blob/master/pkg/apis/core/validation/validation.go
     """
-    violations: list[Finding] = []
+    violations: dict[tuple[str, messages.Words], Finding] = {}
     limits, requests = container.limits, container.requests
     for key in {**limits, **requests}:
         if "/" not in key:
@@ -128,16 +123,14 @@ def _of_api_server(container: Container, offered: Offered, *, partial: bool) -> 
             if words:
                 facts = _facts(container, field, key, actual=quantity, limit=limit, shares=shares)
                 fix = messages.WHOLE_OR_SHARE if shares else None
-                violations.append(
-                    Finding(
-                        messages.API_SERVER_RULE,
-                        Action.DENY,
-                        facts["path"],
-                        *messages.worded(facts["path"], words, messages.API_SERVER, facts, fix),
-                        basis=Basis.FACT,
-                        container=container.path,
-                        edits=_edits(container, key, words, limit, request),
-                    )
+                violations[facts["path"], words] = Finding(
+                    messages.API_SERVER_RULE,
+                    Action.DENY,
+                    facts["path"],
+                    *messages.worded(facts["path"], words, messages.API_SERVER, facts, fix),
+                    basis=Basis.FACT,
+                    container=container.path,
+                    edits=_edits(container, key, words, limit, request),
                 )
     return violations
 
@@ -196,12 +189,18 @@ def _keys(rule: ResourceRule, container: Container) -> tuple[str, ...]:
 
 
 class _ContainerCheck:
-    """The check of one container against rules, one after the other. findings: so far."""
+    """The check of one container against rules, one after the other.
 
-    def __init__(self, inputs: ContainerInputs, offered: Offered) -> None:
+    findings: so far. faults: what the API server rejects, by path and words.
+    """
+
+    def __init__(
+        self, inputs: ContainerInputs, offered: Offered, faults: Collection[tuple[str, messages.Words]]
+    ) -> None:
         self._container = inputs.container
         self._inputs = inputs
         self._offered = offered
+        self._faults = faults
         self.findings: list[Finding] = []
 
     def check(self, rule: ResourceRule) -> None:
@@ -277,22 +276,24 @@ class _ContainerCheck:
     ) -> None:
         """Add a violation at `limits` or `requests` of a resource; action, fix: instead of the usual ones."""
         facts = _facts(self._container, field, key, **values)
-        worded = messages.worded(facts["path"], words, self._rule.description, facts, fix)
-        self._add_finding(action or self._rule.action, facts["path"], worded, edits)
+        path, action = facts["path"], action or self._rule.action
+        is_fact = bool(self._faults) and action is Action.DENY and (path, words) in self._faults
+        worded = messages.worded(path, words, self._rule.description, facts, fix)
+        self._add_finding(action, path, worded, Basis.FACT if is_fact else Basis.POLICY, edits)
 
     def _add_finding(
         self,
         action: Action,
         path: str,
         worded: tuple[Message, Message, Message],
+        basis: Basis = Basis.POLICY,
         edits: tuple[Edit, ...] = (),
     ) -> None:
         """Add a violation of the rule. worded: its reason, fix and cause."""
         at = self._container.path
-        finding = Finding(
-            self._rule.name, action, path, *worded, basis=Basis.POLICY, container=at, edits=edits
+        self.findings.append(
+            Finding(self._rule.name, action, path, *worded, basis=basis, container=at, edits=edits)
         )
-        self.findings.append(finding)
 
     def _value(self, field: str, key: str, quantity: object) -> None:
         """Check a quantity that is set."""

@@ -961,6 +961,14 @@ def test_what_a_rule_denies_and_the_api_server_rejects_too_is_a_fact(
     assert expected == [(violation.rule, violation.basis) for violation in answer.violations]
 
 
+def test_another_violation_at_the_same_place_stays_one_of_policy() -> None:
+    """The API server rejects the fraction, not the size."""
+    rules = policy(resource_rule(dataType="float", validations=[{"expression": "value <= 2"}]))
+    answer = decision(rules, pod(container({DEVICE: "4.5"})))
+
+    assert [Basis.POLICY] == [violation.basis for violation in answer.violations]
+
+
 @pytest.mark.parametrize(
     ("limits", "requests", "faults"),
     [
