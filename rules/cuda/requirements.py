@@ -199,7 +199,7 @@ class GpuRequirements:
         return not (self.cuda or self.no_cuda or self.constraints)
 
     def __post_init__(self) -> None:
-        # Without texts, which take as long as all the rest and hardly tell two of them apart.
+        # Without the origins: they take as long as all the rest and hardly tell two of them apart.
         versions = self.cuda and self.cuda.version, *[needed.minimum for needed in self.compute]
         members = self.constraints, self.branches, self.built_for, self.cuda_compat, self.models
         others = self.platforms and self.platforms.architectures, self.memory and self.memory.mib

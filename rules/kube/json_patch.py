@@ -65,11 +65,10 @@ class Recorder:
         self._document = document
         # The document with the edits applied. What an edit is in is copied once; the rest is the document's.
         self._view: Any = dict(document)
-        # The objects and lists of the view that are not the document's, by their identity.
+        # The objects and lists of the view that are not the document's, by their identity; and those of them
+        # that an operation adds: an edit in one changes the value of the operation.
         self._own: dict[int, Any] = {}
-        self._added: set[int] = (
-            set()
-        )  # those of them that an operation adds: an edit in one changes its value
+        self._added: set[int] = set()
         self._made: dict[Path, Operation] = {}  # the operations by the path of the value that they add
         self.edits: list[tuple[Path, Any]] = []
 

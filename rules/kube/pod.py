@@ -202,17 +202,17 @@ class Container:
             entries = self.env
             try:
                 self._variables = {entry["name"]: entry for entry in entries}
-                self._names_of_variables = "".join(self._variables)  # raises TypeError unless all are strings
                 self._variables.pop("", None)
+                self._names_of_variables = "".join(self._variables)  # raises TypeError unless all are strings
             except (KeyError, TypeError):
                 self._variables = {name: entry for entry in entries if (name := _name(entry))}
                 self._names_of_variables = "".join(self._variables)
         return self._variables
 
     def may_set(self, names: Collection[str], part: str) -> bool:
-        """Return whether the container may have one of these variables, or one whose name has a part.
+        """Return False if the container has none of these variables, and none whose name has a part.
 
-        Quicker than a look at each: False is certain.
+        It is quicker than a look at each name, and may be True without such a variable.
         """
         return not self.variables.keys().isdisjoint(names) or part in self._names_of_variables
 
@@ -310,7 +310,6 @@ class Pod:
 
     __slots__ = (
         "_has_metadata",
-        "_has_new_metadata",
         "_is_spec",
         "_label_domains",
         "_once",
@@ -344,7 +343,6 @@ class Pod:
         self.namespace_labels: Mapping[str, str] | None = None
         # Raises at once, not in the first rule that reads it.
         self._has_metadata = bool(_member(pod, path, "metadata", dict))
-        self._has_new_metadata = False
         self._is_spec = "spec" not in pod
         self._spec: dict[str, Any] = pod if self._is_spec else _member(pod, path, "spec", dict)
         self._spec_path = path if self._is_spec else (*path, "spec")
@@ -431,9 +429,7 @@ class Pod:
     def _metadata(self, field: str) -> Mapping[str, str]:
         """Return the texts of a map in the metadata, which are read once for all containers and rules."""
         if (texts := self._texts.get(field)) is None:
-            as_sent = self._has_metadata and not self._has_new_metadata
-            value = self.raw["metadata"].get(field) if as_sent else self.get("metadata", field)
-            texts = self._texts[field] = _strings(value)
+            texts = self._texts[field] = _strings(self.get("metadata", field))
         return texts
 
     def once(self, name: str, read: Callable[[Pod], T]) -> T:
@@ -456,7 +452,6 @@ class Pod:
         """Set a field of the pod."""
         if field[0] == "metadata":
             self._texts.clear()
-            self._has_new_metadata = True
             self._label_domains = None
         self.recorder.set(self.place(*field), value)
 
