@@ -199,13 +199,10 @@ class GpuRequirements:
         return not (self.cuda or self.no_cuda or self.constraints)
 
     def __post_init__(self) -> None:
-        # Without the origins: they take as long as all the rest and hardly tell two of them apart.
-        versions = self.cuda and self.cuda.version, *[needed.minimum for needed in self.compute]
-        members = self.constraints, self.branches, self.built_for, self.cuda_compat, self.models
-        others = self.platforms and self.platforms.architectures, self.memory and self.memory.mib
-        object.__setattr__(
-            self, "_hash", hash((*versions, *members, *others, self.several, self.runtime_class))
-        )
+        # With the origins: the author of a pod writes some, and could make many requirements with one hash.
+        members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
+        others = self.platforms, self.memory, self.models, self.several, self.runtime_class
+        object.__setattr__(self, "_hash", hash((*members, *others)))
         of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
         object.__setattr__(self, "driver_constraints", of_driver)
 

@@ -1,9 +1,8 @@
-"""A pause of the garbage collector while many objects are made."""
+"""A pause of the garbage collector while a long text becomes many objects."""
 
 from __future__ import annotations
 
 import gc
-import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Final
@@ -13,11 +12,8 @@ from typing import Final
 _LONG: Final = 64 * 2**10
 
 
-def gc_paused(length: float = math.inf) -> AbstractContextManager[None]:
-    """Pause the collector; with the length of a text, only for a long one.
-
-    With two threads, the first to end resumes it: harmless.
-    """
+def gc_paused(length: int) -> AbstractContextManager[None]:
+    """Pause the collector for a long text. With two threads, the first to end resumes it: harmless."""
     return _paused() if length > _LONG else nullcontext()
 
 

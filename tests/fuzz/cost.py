@@ -34,8 +34,9 @@ from webhook.admission.review import decode_review, encode_decision
 # Seconds of CPU that any object may take, on a machine on which _calibrate() takes _CALIBRATION seconds.
 BOUND: Final = 0.5
 _CALIBRATION: Final = 0.046
-# Times of the bound that a test allows: machines differ in what they are fast at.
-_TOLERANCE: Final = 2.0
+# Times of the bound that a test allows: machines differ in what they are fast at, and a busy one loses its
+# caches, which slows a large object more than the small ones of _calibrate().
+_TOLERANCE: Final = 4.0
 # Seconds of CPU after which an object is given up.
 _PATIENCE: Final = 5.0
 # Random shapes of which the best is changed.

@@ -7,6 +7,7 @@ stderr; machine-readable output goes to stdout.
 
 from __future__ import annotations
 
+import gc
 import importlib
 import io
 import os
@@ -19,7 +20,6 @@ from typing import Any, Final
 import click
 from click.shell_completion import CompletionItem
 
-from rules.text.gc_pause import gc_paused
 from webhook.cli.completion import COMPLETE_VARIABLE
 
 # Name and summary of each command. Its module is imported when it is called: `preview` does not need Flask.
@@ -157,8 +157,11 @@ class _Commands(click.Group):
         if cmd_name not in _COMMANDS:
             return None
         module = _MODULES.get(cmd_name, f"commands.{cmd_name.replace(' ', '_')}")
-        with gc_paused():  # modules live as long as the command
+        gc.disable()  # modules live as long as the command: a collection would find nothing
+        try:
             command: click.Command = importlib.import_module(f"webhook.cli.{module}").command
+        finally:
+            gc.enable()
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

@@ -572,3 +572,11 @@ def test_each_condition_of_an_image_takes_steps_to_read_and_to_evaluate() -> Non
     assert () == disabled.constraints
     assert 20 * 7 == enabled.steps - disabled.steps
     assert 20 * 7 == enabled.evaluation_steps - disabled.evaluation_steps
+
+
+def test_requirements_that_only_the_words_of_a_pod_tell_apart_have_different_hashes() -> None:
+    """Else the author of a pod could make a lookup compare one with all others."""
+    same = [needs(f"{PYTORCH}-{n}") for n in range(50)]
+
+    assert len({requirements.without_origins() for requirements in same}) == 1
+    assert len({hash(requirements) for requirements in same}) == len(same)
