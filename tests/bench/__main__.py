@@ -15,6 +15,7 @@ import click
 from tests.bench import changes, cluster, decisions, processes, profiles, roundtrips
 from tests.bench.figures import FULL, QUICK, TINY, Effort, Section
 from tests.bench.page import Result, markdown, text
+from tests.bench.translation import write_pages
 
 _RUNS: Final[dict[str, tuple[str, Callable[[Effort], Section]]]] = {
     "decisions": (decisions.TITLE, decisions.run),
@@ -32,7 +33,11 @@ _EFFORTS: Final = {"full": FULL, "quick": QUICK, "tiny": TINY}
 @click.option("--quick", "effort", flag_value="quick", help="Takes a minute; wider spreads.")
 @click.option("--tiny", "effort", flag_value="tiny", help="Only check that everything runs.")
 @click.option("--requests", type=click.IntRange(1), help="Reviews of the memory measurement, e.g. 1000000.")
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="File of the page.")
+@click.option(
+    "--write",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File of the page; the Chinese one: zh/FILE.",
+)
 def main(names: tuple[str, ...], effort: str | None, requests: int | None, write: Path | None) -> None:
     """Run all benchmarks, or those of NAME."""
     size = _EFFORTS[effort or "full"]
@@ -51,7 +56,7 @@ def main(names: tuple[str, ...], effort: str | None, requests: int | None, write
     click.echo(f"{perf_counter() - start:.0f} s", err=True)
     if write:
         command = ["python -m tests.bench", *sys.argv[1:]]
-        write.write_text(markdown(results, command, perf_counter() - start, load), "utf-8")
+        write_pages(write, markdown(results, command, perf_counter() - start, load))
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@ from typing import Final
 
 import click
 
+from tests.bench.translation import write_pages
 from tests.e2e.cluster import assets, missing
 from tests.faults.faults import FAULTS, IN_TURN
 from tests.faults.measure import Outcome, measure
@@ -23,7 +24,11 @@ _NAMES: Final = [fault.name for fault in FAULTS]
 @click.command()
 @click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Name of a fault; may be repeated.")
 @click.option("--seconds", default=4.0, show_default=True, help="Duration of each fault.")
-@click.option("--write", type=click.Path(dir_okay=False, path_type=Path), help="Page to write.")
+@click.option(
+    "--write",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Page to write; the Chinese one: zh/PAGE.",
+)
 def main(only: tuple[str, ...], seconds: float, write: Path | None) -> None:
     """Inject one fault after the other, and report what was lost."""
     if absent := missing(assets()):
@@ -41,7 +46,7 @@ def main(only: tuple[str, ...], seconds: float, write: Path | None) -> None:
     click.echo(f"{perf_counter() - start:.0f} s", err=True)
     if write:
         command = ["python -m tests.faults", *sys.argv[1:]]
-        write.write_text(markdown(outcomes, command, perf_counter() - start, load), "utf-8")
+        write_pages(write, markdown(outcomes, command, perf_counter() - start, load))
     sys.exit(bad)
 
 
