@@ -33,13 +33,17 @@ DOUBLE: Final = "x=aaaaaaaa; while :; do x=$x$x; done"
 # Rows that no pod of these nodes can have, and why.
 OF_PROGRAMS: Final = "a program with CUDA, or another one that has no part here, writes it"
 OF_CONTROL_PLANE: Final = "the API server or the scheduler says it: `tests/e2e/test_why.py`"
+OF_DRA_DRIVER: Final = "NVIDIA's DRA driver says it, which a small program replaces"
 NOT_HERE: Final = {
     "unsatisfied-condition": "the runtime loads no libcuda.so.1, and nvidia-container-cli is replaced",
     "gpu-is-lost": "the NVML of the tests has no GPU that can be lost",
     "unregistered-device": "the kubelet forgets a device plugin five minutes after it has stopped",
     "topology-affinity": "the kubelets have no topology manager, and the machine one NUMA node",
-    "claim-strategy-gate": "NVIDIA's DRA driver says it, which a small program replaces",
-    "claim-config-refused": "NVIDIA's DRA driver says it, which a small program replaces",
+    "claim-strategy-gate": OF_DRA_DRIVER,
+    **dict.fromkeys(("claim-config-refused", "claim-not-prepared", "claim-not-unprepared"), OF_DRA_DRIVER),
+    "claims-not-prepared": "only with another message, which has its own row",
+    **dict.fromkeys(("dra-driver-unavailable", "device-plugin-unavailable"), "no driver ends during a call"),
+    **dict.fromkeys(("device-plugin-error", "unknown-device"), "NVIDIA's device plugin says it"),
     "unexpected-admission-error": "only with another message, which has its own row",
     "device-permission": "containerd gives the device files of CDI to the user of the container",
     "no-platform": "no registry can be reached",
@@ -132,6 +136,24 @@ def _without_plugin(real: RealCluster) -> Iterator[None]:
     real.nodes["gpu-2"].use_device_plugin(None)
     yield
     real.nodes["gpu-2"].use_device_plugin("envvar")
+
+
+@contextmanager
+def _claim_of_absent_driver(real: RealCluster) -> Iterator[None]:
+    request = {"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}}
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {"name": "allocated"},
+        "spec": {"devices": {"requests": [request]}},
+    }
+    device = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-2", "device": "gpu-0"}
+    status = {"status": {"allocation": {"devices": {"results": [device]}}}}
+    real.kubectl("create", "-f", "-", input=json.dumps(claim))
+    patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
+    real.kubectl("patch", "resourceclaim/allocated", *patch)
+    yield
+    real.kubectl("delete", "resourceclaim/allocated")
 
 
 Phase = tuple[Callable[[RealCluster], AbstractContextManager[None]], Sequence[Case]]
@@ -319,6 +341,20 @@ PHASES: Final[Sequence[Phase]] = (
             ),
         ),
     ),
+    (
+        _claim_of_absent_driver,
+        (
+            _container(
+                _case(
+                    "dra-driver-not-registered",
+                    "a claim for a device whose DRA driver does not run on the node",
+                    "no-dra-driver",
+                    resourceClaims=[{"name": "gpu", "resourceClaimName": "allocated"}],
+                ),
+                resources={"claims": [{"name": "gpu"}]},
+            ),
+        ),
+    ),
 )
 UNHEALTHY: Final = _case(
     "device-unhealthy",
@@ -353,6 +389,7 @@ IN_CHINESE: Final = {
     "other-nvml": "NVML 与驱动版本不同",
     "tainted": "所选的唯一节点带有污点",
     "no-plugin": "1 块 GPU，`nodeName` 指定设备插件已停止的节点",
+    "no-dra-driver": "声明的设备的 DRA 驱动未在节点上运行",
     "unhealthy": "设备插件报告运行中 Pod 的 GPU 不健康",
 }
 CASES: Final = (*(case for _, cases in PHASES for case in cases), UNHEALTHY)

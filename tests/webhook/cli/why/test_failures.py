@@ -35,6 +35,22 @@ SAMPLES: Final = {
     "unhealthy-devices": "no healthy devices present; cannot allocate unhealthy devices nvidia.com/gpu,",
     "unregistered-device": "UnexpectedAdmissionError Pod was rejected: Allocate failed due to cannot "
     "allocate unregistered device nvidia.com/gpu, which is unexpected",
+    "unknown-device": "Allocate failed due to rpc error: code = Unknown desc = invalid allocation request "
+    'for "nvidia.com/gpu": invalid request: unknown device: GPU-4cf8db2d::0, which is unexpected',
+    "device-plugin-unavailable": "Allocate failed due to rpc error: code = Unavailable desc = error reading "
+    "from server: EOF, which is unexpected",
+    "device-plugin-error": "Allocate failed due to device plugin GetPreferredAllocation rpc failed with err: "
+    "rpc error: code = Unknown desc = error calling nvml.Init: Unknown Error, which is unexpected",
+    "dra-driver-not-registered": "Failed to prepare dynamic resources: prepare dynamic resources: DRA driver "
+    "gpu.nvidia.com is not registered",
+    "dra-driver-unavailable": "Failed to prepare dynamic resources: prepare dynamic resources: "
+    "NodePrepareResources: rpc error: code = DeadlineExceeded desc = context deadline exceeded",
+    "claim-not-prepared": "Failed to prepare dynamic resources: prepare dynamic resources: "
+    "NodePrepareResources failed for ResourceClaim a-x7k2p: MPS control daemon is not yet ready",
+    "claim-not-unprepared": '"Error syncing pod, skipping" err="unprepare dynamic resources: '
+    'NodeUnprepareResources failed for ResourceClaim a-x7k2p: the device is busy" pod="a/a"',
+    "claims-not-prepared": "Failed to prepare dynamic resources: prepare dynamic resources: old "
+    "ResourceClaim with same name a and different UID 0f1e still exists",
     "device-unhealthy": "allocatedResourcesStatus nvidia.com/gpu GPU-4cf8db2d Unhealthy ECC errors",
     "container-cli-initialization": "nvidia-container-cli: initialization error: load library failed: "
     "libnvidia-ml.so.1: cannot open shared object file: no such file or directory: unknown",
@@ -256,6 +272,48 @@ def test_other_texts_of_known_failures_are_found() -> None:
     }
 
     assert [*lines.values()] == [log.name for line in lines for log in found(line)]
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "words"),
+    [
+        (
+            "dra-driver-not-registered",
+            "failed to get client: plugin name a.com not found in the list of registered DRA plugins",
+            "the DRA driver a.com is not registered",
+        ),
+        (
+            "claim-not-prepared",
+            "Failed to prepare dynamic resources: NodePrepareResources failed for claim a/b: busy",
+            "the devices of claim a/b: busy",
+        ),
+        (
+            "claim-config-refused",
+            "NodePrepareResources failed for ResourceClaim a: error validating GPU config: no interval",
+            "in the pod's claim: no interval",
+        ),
+        (
+            "device-plugin-unavailable",
+            "Allocate failed due to endpoint &{0xc0001 0xc0002} has been stopped, which is unexpected",
+            "when it allocated the devices of the pod",
+        ),
+        (
+            "unregistered-device",
+            "Allocate failed due to unknown Device Plugin nvidia.com/gpu, which is unexpected",
+            "no device nvidia.com/gpu for the pod",
+        ),
+        ("several-replicas", SAMPLES["several-replicas"], "requests 2 replicas"),
+        ("unknown-device", SAMPLES["unknown-device"], "device GPU-4cf8db2d::0 for the pod"),
+    ],
+)
+def test_an_event_of_the_kubelet_about_devices_has_one_certain_cause(
+    name: str, line: str, words: str
+) -> None:
+    """Also in the words of Kubernetes 1.30 and of claims whose configuration is refused."""
+    (cause,) = found(line, source=Source.EVENT)
+
+    assert (name, Certainty.CERTAIN) == (cause.name, cause.certainty)
+    assert words in cause.text.in_language(Language.EN)
 
 
 @pytest.mark.parametrize(
