@@ -38,6 +38,7 @@ from rules.nodes.devices.claims import (
     candidates,
 )
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX
+from rules.nodes.devices.device_configs import type_of_class
 from rules.nodes.devices.devices import DeviceKind, facts_of, gpu_drivers
 from rules.nodes.devices.selectors import memory_selector, minimum_selector
 from rules.nodes.inventory import Inventory
@@ -196,11 +197,16 @@ class _Judge(NamedTuple):
 
     def _may_be_gpu(self, request: ClaimRequest) -> bool:
         """Return whether a request may be given GPUs."""
+        names = {alternative.device_class for alternative in request.alternatives}
+        return not names or any(map(self._may_be_gpus, names))
+
+    def _may_be_gpus(self, device_class: str) -> bool:
+        """Return whether devices of a class may be GPUs; of a class that is not known, its driver decides."""
         dra = self.evaluator.inventory.dra
-        classes = {alternative.device_class for alternative in request.alternatives}
-        return not classes or any(
-            name not in dra.classes.by_name or IMPLICIT_PREFIX + name in dra.gpu_resources for name in classes
-        )
+        if device_class in dra.classes.by_name:
+            return IMPLICIT_PREFIX + device_class in dra.gpu_resources
+        devices = type_of_class(device_class)
+        return devices is None or devices.driver in gpu_drivers()
 
     def _judged(self, selected: Iterable[Candidate]) -> Iterator[_Judged]:
         """Yield the candidates that are GPUs, on nodes that the pod can be on."""

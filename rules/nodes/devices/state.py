@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final, NamedTuple, Protocol
 
+from rules.cuda.tables import read_table
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
 from rules.nodes.devices.devices import KindPool, Problem, facts_of
 from rules.nodes.devices.slices import DeviceInventory, TaintRules, read_slice, read_taint_rule
@@ -30,6 +31,8 @@ DRA_KINDS: Final = {
 
 # The kinds that may have configurations of devices.
 CONFIGURED: Final = frozenset({DEVICE_CLASS, CLAIM, TEMPLATE})
+
+_table = cache(partial(read_table, "dra"))
 
 # Kind, namespace and name.
 ClaimKey = tuple[str, str, str]
@@ -83,12 +86,18 @@ class DraState:
         self.gpus_among = cached_by_names(partial(_gpus_among, self.gpu_resources))
 
     def with_claims_in(self, documents: Iterable[object], namespace: str) -> DraState:
-        """Return the state with the claims and templates among documents, which take precedence."""
-        claims = {
-            claim_key(document["kind"], document, namespace): document
-            for document in documents
-            if isinstance(document, Mapping) and document.get("kind") in (CLAIM, TEMPLATE)
-        }
+        """Return the state with the claims and templates among documents, which take precedence.
+
+        Also with the templates that controllers of custom resources among them create.
+        """
+        claims: dict[ClaimKey, Any] = {}
+        for document in documents:
+            if not isinstance(document, Mapping):
+                continue
+            if document.get("kind") in (CLAIM, TEMPLATE):
+                claims[claim_key(document["kind"], document, namespace)] = document
+            elif template := _created_template(document):
+                claims.setdefault(claim_key(TEMPLATE, template, namespace), template)
         return self.with_claims(_Layered(claims, self.claims)) if claims else self
 
     def with_claims(self, claims: Claims) -> DraState:
@@ -133,6 +142,20 @@ def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default"
     """Return the key of a claim or template. namespace: the default if the object has none."""
     metadata = object_at(document, "metadata")
     return kind, str(metadata.get("namespace") or namespace), str(metadata.get("name") or "")
+
+
+def _created_template(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the ResourceClaimTemplate that the controller of a custom resource creates, or None."""
+    group, _, _ = str(document.get("apiVersion")).partition("/")
+    for row in _table()["claimTemplates"]:
+        if (group, document.get("kind")) == (row["group"], row["kind"]):
+            *path, last = row["name"]
+            name = object_at(document, *path).get(last)
+            namespace = object_at(document, "metadata").get("namespace")
+            requests = [{"exactly": {"deviceClassName": row["class"]}}]
+            spec = {"spec": {"devices": {"requests": requests}}}
+            return {"metadata": {"name": name, "namespace": namespace}, "spec": spec}
+    return None
 
 
 NO_DRA: Final = DraState()

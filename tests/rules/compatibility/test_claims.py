@@ -249,6 +249,27 @@ def test_the_first_available_alternative_that_fits_is_enough() -> None:
     assert not decided(claiming(), OLD_T4, template).allowed
 
 
+def test_a_channel_of_a_compute_domain_of_the_same_file_is_no_gpu_and_not_said_to_be_unknown() -> None:
+    """NVIDIA's controller creates its template; the DeviceClass of the driver's chart need not be given."""
+    domain = {
+        "apiVersion": "resource.nvidia.com/v1beta1",
+        "kind": "ComputeDomain",
+        "metadata": {"name": "imex"},
+        "spec": {"channel": {"resourceClaimTemplate": {"name": "channel"}}},
+    }
+    others = domain | {"apiVersion": "example.com/v1"}, domain | {"spec": {"channel": []}}
+    inventory = inventory_of([*NODES, OLD_T4])
+
+    def warned(*documents: object) -> tuple[str, ...]:
+        dra = inventory.dra.with_claims_in(documents, "team")
+        return warning_texts(judged(shipped(), inventory.with_dra(dra), claiming("channel")))
+
+    (unknown,) = warned(*others)
+
+    assert () == warned(domain)
+    assert "ResourceClaimTemplate channel is not known" in unknown
+
+
 def test_devices_that_are_no_gpus_are_not_judged() -> None:
     """As of a network."""
     cards = resource_slice("t4", {"name": "nic-0"}, driver="nic.example.com")
