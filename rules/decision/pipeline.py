@@ -138,7 +138,7 @@ def _decide(
     by_annotation = policy.annotation_requests
     pods = [Pod(document, raw, path, others, by_annotation) for path, (raw, others) in raw_pods.items()]
     # Rules apply by extended resources and claims: a pod without them costs this look and no more.
-    users = [pod for pod in pods if pod.users or pod.claimers]
+    users = [pod for pod in pods if pod.users or pod.claimers or pod.misplaced]
     if observer is None:  # which would see them all
         if not users:
             return ALLOWED
@@ -250,7 +250,9 @@ class Pipeline:
     def run(self) -> Decision:
         """Complete the pod if it may be patched or stands for future pods, then validate it."""
         users = self._pod.users
-        if not (users or self._pod.claimers):
+        if self._pod.misplaced:
+            self._record.findings += resource_stage.of_pod(self._pod)
+        elif not (users or self._pod.claimers):
             return ALLOWED
         is_pod = self._is_pod
         rules: dict[Container, Sequence[ResourceRule]] = {}

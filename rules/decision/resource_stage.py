@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Iterator
 from decimal import Decimal
 from itertools import islice
 from typing import Any, Final
@@ -13,7 +13,7 @@ from rules.decision import messages
 from rules.decision.injection_stage import ContainerInputs
 from rules.decision.recorder import Change
 from rules.kube.names import ANNOTATION, is_extended_resource
-from rules.kube.pod import Container, Literals
+from rules.kube.pod import Container, Literals, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Edit
 from rules.model.finding import Basis, Finding
@@ -133,6 +133,19 @@ def _of_api_server(
                     edits=_edits(container, key, words, limit, request),
                 )
     return violations
+
+
+def of_pod(pod: Pod) -> Iterator[Finding]:
+    """Yield what the API server rejects in `resources` of the pod itself; there are containers for the rest.
+
+    Without its feature gate, which is on from Kubernetes 1.34 on, it ignores the field: the pod has no GPU.
+    Source: `validatePodResourceName`, in the same file
+    """
+    for field, key, quantity in islice(pod.misplaced, _MOST_EXCLUDED):
+        path = field_path(pod.place("spec", "resources", field, key))
+        facts = {"container": "", "actual": str(quantity), "key": key}
+        worded = messages.worded(path, messages.IN_POD, messages.API_SERVER_OF_POD, facts)
+        yield Finding(messages.API_SERVER_RULE, Action.DENY, path, *worded, basis=Basis.FACT)
 
 
 def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages.Words | None, str]:

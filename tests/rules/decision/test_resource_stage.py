@@ -1005,6 +1005,27 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
     assert len(faults) == answer.denial.en.count("the API server accepts nothing else of extended resources")
 
 
+@pytest.mark.parametrize("containers", [[], [container({})]], ids=["with a user", "without"])
+def test_an_extended_resource_in_the_resources_of_the_pod_itself_is_denied(containers: list[Any]) -> None:
+    """The API server accepts cpu, memory and hugepages-* there; a template is only warned of it."""
+    resources = {"limits": {"cpu": "2", "hugepages-2Mi": "4Mi", DEVICE: "2"}, "requests": {"memory": "1Gi"}}
+    denied = pod(*containers, resources=resources)
+    template = {"spec": denied["spec"]}
+    workload = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
+    answer = decision(policy(), denied)
+    (violation,) = answer.violations
+
+    assert (API_SERVER_RULE, Basis.FACT) == (violation.rule, violation.basis)
+    assert (
+        f"spec.resources.limits[{DEVICE}]: found 2, expected cpu, memory or hugepages-* (the API server "
+        f"accepts nothing else in resources of a pod); request {DEVICE} in resources of a container instead"
+    ) in answer.denial.en
+    assert [f"spec.template.spec.resources.limits[{DEVICE}]"] == [
+        violation.path for violation in decision(policy(), workload).violations
+    ]
+    assert decision(policy(), pod(*containers, resources={"limits": {"cpu": "2"}})).allowed
+
+
 def test_a_custom_resource_whose_controller_may_add_limits_may_have_a_request_alone() -> None:
     """The API server does not look into it."""
     predictor = {"model": {"modelFormat": {"name": "m"}, "resources": {"requests": {"a.com/x": "1"}}}}
