@@ -52,6 +52,19 @@ def pointer(path: Path) -> str:
     return text
 
 
+def value_at(document: Any, place: str) -> Any:
+    """Return the value at a JSON Pointer (RFC 6901), or None."""
+    for step in place.split("/")[1:]:
+        name = step.replace("~1", "/").replace("~0", "~")
+        if isinstance(document, dict):
+            document = document.get(name)
+        elif isinstance(document, list) and name.isdecimal() and int(name) < len(document):
+            document = document[int(name)]
+        else:
+            return None
+    return document
+
+
 class Recorder:
     """Records edits of one JSON document and reads the document with the edits applied.
 

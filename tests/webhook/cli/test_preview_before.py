@@ -135,6 +135,23 @@ def test_an_object_of_which_only_the_patch_changes_has_a_row_that_says_so(tmp_pa
     assert "；补丁不同 |" in chinese
 
 
+def test_an_edit_of_the_authors_own_affinity_is_no_other_patch(tmp_path: Path) -> None:
+    """gpugate adds the same to it; its patch repeats the terms of the author."""
+    before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"
+    for file, zones in (before, "a"), (after, "bc"):
+        document = _named("a", 1)
+        document["spec"]["containers"][0]["image"] = "nvidia/cuda:12.4.1-base-ubuntu22.04"
+        own = [[{"key": "zone", "operator": "NotIn", "values": [zone]}] for zone in zones]
+        terms = {"nodeSelectorTerms": [{"matchExpressions": expressions} for expressions in own]}
+        affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
+        document["spec"]["affinity"] = affinity
+        file.write_text(yaml.safe_dump(document), "utf-8")
+    result = _preview("-f", after, "--before", before, "--nodes", _NODES, "-o", "json").stdout
+
+    assert '"NotIn"' in _preview("-f", after, "--nodes", _NODES, "-o", "patch").stdout
+    assert [] == json.loads(result)["changes"]
+
+
 def test_what_was_wrong_before_does_not_fail(tmp_path: Path) -> None:
     """A note says that it is not compared; claims and quotas of both sides are apart."""
     before, after = tmp_path / "before.yaml", tmp_path / "after.yaml"

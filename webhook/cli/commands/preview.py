@@ -45,6 +45,7 @@ from webhook.cli.report.candidate_nodes import admitted, candidate_lines, candid
 from webhook.cli.report.changes import (
     Verdict,
     VerdictChange,
+    added,
     changes_line,
     verdict_changes,
 )
@@ -479,7 +480,7 @@ def _verdict(language: Language, preview: Preview) -> Verdict:
         preview.decision.allowed,
         target.severity,
         preview.has_pods and (preview.has_devices or bool(target.findings)),
-        (*preview.decision.patch, *preview.decision.pods_patch),
+        added(request.object or {}, (*preview.decision.patch, *preview.decision.pods_patch)),
     )
 
 

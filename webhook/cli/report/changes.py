@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from rules import Language
-from rules.kube.json_patch import Operation
+from rules.kube.json_patch import Operation, value_at
 from rules.text.i18n import Joined
 from webhook.cli.terminal.console import counted
 from webhook.cli.terminal.vocabulary import NEW, OTHER_PATCH, PATCH_CHANGES, REMOVED, VERDICT_CHANGES
@@ -16,8 +17,7 @@ from webhook.cli.terminal.vocabulary import NEW, OTHER_PATCH, PATCH_CHANGES, REM
 class Verdict(NamedTuple):
     """What a decision says of an object, in a line.
 
-    severity: see Target. concerns_devices: whether there was something to check. patch: of the object,
-    then of its pods.
+    severity: see Target. concerns_devices: whether there was something to check. adds: see `added`.
     """
 
     kind: str
@@ -27,7 +27,7 @@ class Verdict(NamedTuple):
     allowed: bool
     severity: int
     concerns_devices: bool = True
-    patch: tuple[Operation, ...] = ()
+    adds: frozenset[tuple[str, str]] = frozenset()
 
     @property
     def title(self) -> str:
@@ -37,6 +37,36 @@ class Verdict(NamedTuple):
     def document(self) -> dict[str, Any]:
         """Return the verdict as JSON."""
         return {"allowed": self.allowed, "result": self.text}
+
+
+def added(document: Mapping[str, Any], patch: Iterable[Operation]) -> frozenset[tuple[str, str]]:
+    """Return what a patch adds to an object: each value, as JSON, with its path.
+
+    Without what the object has there: node selector terms of a patch repeat those of the author.
+    """
+    parts = set[tuple[str, str]]()
+    for operation in patch:
+        path = operation["path"]
+        parts |= {*_parts(path, operation["value"])} - {*_parts(path, value_at(document, path))}
+    return frozenset(parts)
+
+
+def _parts(path: str, value: Any) -> Iterator[tuple[str, str]]:
+    """Yield the innermost objects of a value with their paths, and what is in none; without indexes."""
+    members: list[tuple[str, Any]] = []
+    if isinstance(value, dict):
+        members = [*value.items()]
+    elif isinstance(value, list):
+        members = [("-", item) for item in value]
+    if any(_has_object(member) for _, member in members):
+        for name, member in members:
+            yield from _parts(f"{path}/{name}", member)
+    else:
+        yield path, json.dumps(value, sort_keys=True)
+
+
+def _has_object(value: Any) -> bool:
+    return isinstance(value, dict) or (isinstance(value, list) and any(map(_has_object, value)))
 
 
 class VerdictChange(NamedTuple):
@@ -93,8 +123,8 @@ def verdict_changes(before: Iterable[Verdict], after: Iterable[Verdict]) -> list
     changes = (
         pair
         for pair in pairs
-        if (pair.before and (pair.before.text, pair.before.patch))
-        != (pair.after and (pair.after.text, pair.after.patch))
+        if (pair.before and (pair.before.text, pair.before.adds))
+        != (pair.after and (pair.after.text, pair.after.adds))
         and any(verdict and verdict.concerns_devices for verdict in pair)
     )
     return sorted(changes, key=lambda change: change.order)

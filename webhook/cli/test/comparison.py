@@ -10,6 +10,7 @@ from typing import Any, Final, TypeVar
 
 from msgspec import Struct
 
+from rules.kube.json_patch import value_at
 from rules.model.decision import Decision
 from rules.model.finding import Finding
 from rules.text.i18n import Language
@@ -66,19 +67,6 @@ def differences(
         _value_difference(place, value, value_at(patched, place)) for place, value in expect.fields.items()
     ]
     return [difference for difference in compared if any(mark != BOTH for mark, _ in difference.lines)]
-
-
-def value_at(document: Any, place: str) -> Any:
-    """Return the value at a JSON Pointer (RFC 6901), or None."""
-    for step in place.split("/")[1:]:
-        name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(document, dict):
-            document = document.get(name)
-        elif isinstance(document, list) and name.isdecimal() and int(name) < len(document):
-            document = document[int(name)]
-        else:
-            return None
-    return document
 
 
 def _text(value: Any) -> str:

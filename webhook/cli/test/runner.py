@@ -28,6 +28,7 @@ from rules import (
     decide,
     load_rules,
 )
+from rules.kube.json_patch import value_at
 from rules.schema.config_map import ENABLED_LABEL, LABEL_PREFIXES
 from rules.schema.errors import suggested
 from rules.text.glob import glob
@@ -38,7 +39,7 @@ from webhook.cli.inputs.yaml_edit import Edit, edited, list_edit, scalar_edit
 from webhook.cli.terminal.console import BadInputError
 from webhook.cli.terminal.vocabulary import NOT_NAMED, RULE_NOUN
 from webhook.cli.test.cases import Case, RuleTest, read_tests
-from webhook.cli.test.comparison import Difference, differences, value_at
+from webhook.cli.test.comparison import Difference, differences
 
 # Prefix of paths in the folder of the built-in rules.
 BUILT_IN: Final = "shipped:"
