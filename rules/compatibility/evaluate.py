@@ -237,7 +237,8 @@ def _without_node(
     container = demand.containers[unmet][0]
     excluded = _excluded(demand, evaluator, result.elsewhere)
     violation = writer.none_fits(unmet.rule, result, prospects, excluded)
-    path, edits = (*container.path, "image"), list[Edit | None]()
+    path = (*container.path, "image")
+    edits: list[Edit | None] = []
     if flags := _flags_of([node_class.results for node_class in result.classes], unmet):
         (written, value), *_ = sorted(flags.items())
         path = container.flag_path(written)

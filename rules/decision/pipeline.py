@@ -515,7 +515,7 @@ class Pipeline:
         if rule.action is InjectionAction.DRYRUN or not changes:
             return False
         given = [container for container in containers if "envFrom" in container.raw]
-        injected = set(changes) if given else frozenset[Change]()
+        injected = set(changes) if given else ()
         for container in given:
             self._record.findings += injection_stage.hidden_sources(rule, container, injected)
         return True

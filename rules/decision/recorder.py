@@ -88,7 +88,8 @@ class Record:
 
         That is, by container, its annotations and variables that replace what is known of an image.
         """
-        versions, declared = [], dict[str, Sequence[str]]()
+        versions: list[NeededCuda] = []
+        declared: dict[str, Sequence[str]] = {}
         for container, (_, requirements) in self.requirements:
             cuda = requirements.cuda
             versions.append((cuda.version, cuda.source) if cuda else UNKNOWN_VERSION)
