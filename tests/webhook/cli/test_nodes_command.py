@@ -611,7 +611,7 @@ def test_pools_are_shown_in_chinese(tmp_path: Path) -> None:
     assert ["可能新增", "ResourceFlavor/t4", "无"] == result.stdout.splitlines()[-1].split()[-3:]
     assert [
         "警告：ResourceFlavor t4: spec.nodeTaints：应为列表，实际为 5；已忽略",
-        "警告：自动扩缩容器可能新增未声明的节点（cluster-autoscaler-status）；请用 NodeProfile 描述这些节点",
+        "警告：自动扩缩器可能新增未声明的节点（cluster-autoscaler-status）；请用 NodeProfile 描述这些节点",
     ] == result.stderr.splitlines()
 
 

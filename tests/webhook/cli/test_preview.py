@@ -311,7 +311,7 @@ def test_results_and_summary_are_available_in_chinese(tmp_path: Path) -> None:
     assert [
         f"✗ 拒绝       Pod ml/train-on-a-card-and-a-half  {EXAMPLES}/denied.yaml:2",
         f"✎ 已修改     Pod ml/paddle-inference；未检查 CUDA  {EXAMPLES}/patched.yaml:2",
-        f"· 未修改     Pod shop/web；未请求加速器  {EXAMPLES}/unchanged.yaml:2",
+        f"· 未修改     Pod shop/web；未申请加速器  {EXAMPLES}/unchanged.yaml:2",
         f"– 已跳过     Service default/a  {other}:1",
         f"– 未修改     Pod ml/train  {other}:6",
     ] == [line for line in lines if line[:1] in {"✎", "✗", "·", "–"} and "CUDA 兼容性" not in line]
