@@ -15,7 +15,7 @@ from rules.model.check_result import Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.driver_lifecycle import DriverSupport, SupportState, driver_support, support_of
 from rules.nodes.fleet import classes_of
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message
 from webhook.cli.inputs.month import this_month
 from webhook.cli.inputs.node_change_options import NodeChanges, node_change_options
 from webhook.cli.inputs.node_changes import EditableInventory
@@ -158,7 +158,7 @@ def _lines(
         yield draw(tables, footnotes(tables), language)
     elif output == "html":
         facts = {"tables": tables, "supports": known, "facts": sources_of(session), "notes": notes}
-        yield page("cuda_matrix.html", language, summary="; ".join(ends), **facts)
+        yield page("cuda_matrix.html", language, summary=Joined("; ", ends).in_language(language), **facts)
     else:
         yield from _text(tables, footnotes(tables), language) if tables else ()
         yield from ends

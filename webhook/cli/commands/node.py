@@ -18,7 +18,7 @@ import click
 from msgspec.structs import replace
 
 from rules import Language
-from rules.text.i18n import Message, os_error_reason
+from rules.text.i18n import Joined, Message, os_error_reason
 from webhook.agent.container_toolkit import HOST_ROOT, ContainerToolkit, read_toolkit
 from webhook.agent.cuda_view import LIBRARY, CudaView, see_cuda_in_time
 from webhook.agent.diagnosis import HANGS, Diagnosis, diagnose, explain
@@ -214,7 +214,7 @@ def _row_of_group(group: list[Runtime], language: Language) -> dict[str, str]:
         if first is last
         else RANGE.having(first=first.cuda, last=last.cuda).in_language(language),
         "runs": _support(first),
-        "reason": "; ".join(finding.reason.in_language(language) for finding in first.reasons),
+        "reason": Joined("; ", [finding.reason for finding in first.reasons]).in_language(language),
     }
 
 

@@ -32,7 +32,7 @@ from rules.model.check_result import CheckResult, Level, level_of
 from rules.model.sharing import SharingPolicy
 from rules.nodes.inventory import NodeClass
 from rules.nodes.node_capabilities import NodeCapabilities
-from rules.text.i18n import Language, Message, Text
+from rules.text.i18n import Joined, Language, Message, Text
 
 # The oldest major version for which NVIDIA publishes compatibility (facts/drivers.yaml).
 _OLDEST: Final = CudaVersion(11, 0)
@@ -267,10 +267,11 @@ def _products(rows: Iterable[Mapping[str, Any]], language: Language) -> str:
     for row in rows:
         certain = Status(row["status"]).certain
         products[row["arch"]].append(row["product"] if certain else f"{row['product']} ({unverified})")
-    return "; ".join(
+    lines = (
         f"{arch.replace('-', ' ').title()}: {', '.join(dict.fromkeys(names))}"
         for arch, names in products.items()
     )
+    return Joined("; ", lines).in_language(language)
 
 
 def _error(finding: CheckResult) -> Message:

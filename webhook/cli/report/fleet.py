@@ -14,7 +14,7 @@ from rules.nodes.fleet import gpu_classes
 from rules.nodes.inventory import Inventory
 from rules.nodes.label_families import LabelNames
 from rules.nodes.node_capabilities import cuda_of
-from rules.text.i18n import Message
+from rules.text.i18n import Joined, Message
 from webhook.cli.terminal.console import UNKNOWN
 
 _DRIVER: Final = Message("{branch}: {support}")
@@ -54,7 +54,7 @@ class FleetRow(NamedTuple):
 
     def drivers(self, language: Language) -> str:
         """Return the branches of the drivers, and when the support of each ends or ended."""
-        return "; ".join(_support_text(support).in_language(language) for support in self.supports)
+        return Joined("; ", map(_support_text, self.supports)).in_language(language)
 
     def document(self) -> dict[str, Any]:
         """Return the row as JSON."""
