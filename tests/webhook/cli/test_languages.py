@@ -217,7 +217,7 @@ def test_export_prints_chinese(tmp_path: Path) -> None:
     exported, collided = (_chinese("export", tmp_path / name) for name in ("a.yaml", "b.yaml"))
 
     messages = re.findall(r"message: (.+)", exported)
-    assert "cf-crl-group-device：未转换：failurePolicy 为 Fail：无法计算的校验视为违规" in exported
+    assert "cf-crl-group-device：未转换：failurePolicy 为 Fail：无法求值的校验视为违规" in exported
     assert "injection：未转换：策略仅支持资源规则" in exported
     assert "exemption：未转换：策略不支持豁免" in exported
     assert "必须出现在 limits 中" in messages[0]
