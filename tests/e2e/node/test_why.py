@@ -148,7 +148,9 @@ def _claim_of_absent_driver(real: RealCluster) -> Iterator[None]:
         "spec": {"devices": {"requests": [request]}},
     }
     device = {"request": "gpu", "driver": "gpu.example.com", "pool": "gpu-2", "device": "gpu-0"}
-    status = {"status": {"allocation": {"devices": {"results": [device]}}}}
+    # The scheduler would add a missing time, which the API server denies: an allocation does not change.
+    allocation = {"allocationTimestamp": "2026-01-01T00:00:00Z", "devices": {"results": [device]}}
+    status = {"status": {"allocation": allocation}}
     real.kubectl("create", "-f", "-", input=json.dumps(claim))
     patch = ("--subresource=status", "--type=merge", "-p", json.dumps(status))
     real.kubectl("patch", "resourceclaim/allocated", *patch)
