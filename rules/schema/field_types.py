@@ -33,7 +33,9 @@ from rules.kube.names import (
     is_label_value,
     is_object_name,
     is_resource_pattern,
+    parse_int64,
 )
+from rules.kube.node_selector_term import Operator
 from rules.model.match import SELECTOR_OPERATORS, Match, SelectorTerm
 from rules.model.rule import Action
 from rules.schema.errors import expected
@@ -74,6 +76,8 @@ OBJECT_NAME: Final = Message("at most 253 characters of a-z, 0-9, - and .")
 LABEL_VALUE: Final = Message("at most 63 characters of A-Z, a-z, 0-9, -, _ and .")
 _RESOURCE: Final = Message("a resource name with its domain, such as vendor.com/device")
 _BOUNDED: Final = Message(", a letter or digit first and last")
+_LABEL_KEY: Final = Message("a label key such as example.com/team")
+_TAINT_KEY: Final = Message("a taint key such as nvidia.com/gpu")
 _KEYS: Final = Message("keys such as example.com/team or team")
 _CUDA: Final = Message("a CUDA version such as '12.4'")
 _COMPUTE: Final = Message("a compute capability such as '8.0'")
@@ -106,6 +110,27 @@ def _annotations(annotations: dict[str, str]) -> dict[str, str]:
     return annotations
 
 
+def _label_key(key: str) -> str:
+    if not is_label_key(key):
+        raise ValueError(expected(_LABEL_KEY, repr(key)))
+    return key
+
+
+def _taint_key(key: str) -> str:
+    if not is_label_key(key):
+        raise ValueError(expected(_TAINT_KEY, repr(key)))
+    return key
+
+
+def _label_value(value: str) -> str:
+    if not is_label_value(value):
+        raise ValueError(expected(LABEL_VALUE, repr(value)))
+    return value
+
+
+LabelKey = Annotated[str, AfterValidator(_label_key)]
+TaintKey = Annotated[str, AfterValidator(_taint_key)]
+LabelValue = Annotated[str, AfterValidator(_label_value)]
 ResourcePattern = Annotated[
     str,
     AfterValidator(_resource_pattern),
@@ -200,6 +225,12 @@ class VolumeMountDocument(_Entry):
     mount_path: str = Field(min_length=1, alias="mountPath", description="the mount path in the container")
 
 
+_VALUES: Final = Message("requires at least one value")
+_NO_VALUES: Final = Message("allows no values")
+_NUMBER: Final = Message("requires one whole number")
+_A_KEY: Final = Message("requires a key")
+
+
 class TolerationDocument(_Known):
     """A toleration, as in the Kubernetes API."""
 
@@ -213,15 +244,60 @@ class TolerationDocument(_Known):
         description="with NoExecute, seconds until eviction; absent: never",
     )
 
+    @model_validator(mode="after")
+    def _is_valid(self) -> Self:
+        if not self.key and self.operator != "Exists":
+            raise ValueError(Message("operator {operator} {why}", operator=self.operator, why=_A_KEY))
+        if self.key:
+            _taint_key(self.key)
+        if self.operator == "Exists" and self.value:
+            raise ValueError(Message("operator {operator} {why}", operator=self.operator, why=_NO_VALUES))
+        if self.operator == "Equal":
+            _label_value(self.value)
+        if self.toleration_seconds is not None and self.effect != "NoExecute":
+            raise ValueError(Message("tolerationSeconds requires the effect NoExecute"))
+        return self
 
-class NodeSelectorTermDocument(_Entry):
+
+class NodeRequirementDocument(_Known):
+    """A requirement of a node's labels, as in the Kubernetes API."""
+
+    key: LabelKey = Field(description="the label key")
+    operator: Operator = Field(description="how the value is compared; Gt and Lt compare whole numbers")
+    values: list[LabelValue] = Field(
+        [], description="at least one for In and NotIn; one for Gt and Lt; none for the others"
+    )
+
+    @model_validator(mode="after")
+    def _values_suit_operator(self) -> Self:
+        match self.operator:
+            case "In" | "NotIn":
+                why = None if self.values else _VALUES
+            case "Gt" | "Lt":
+                why = None if len(self.values) == 1 and parse_int64(self.values[0]) is not None else _NUMBER
+            case _:
+                why = _NO_VALUES if self.values else None
+        if why:
+            raise ValueError(Message("operator {operator} {why}", operator=self.operator, why=why))
+        return self
+
+
+class NodeFieldDocument(_Known):
+    """A requirement of a node's name, as in the Kubernetes API."""
+
+    key: Literal["metadata.name"] = Field(description="the only field that Kubernetes can match")
+    operator: Literal["In", "NotIn"] = Field(description="whether the node has the name, or another")
+    values: list[ObjectName] = Field(min_length=1, max_length=1, description="the name of one node")
+
+
+class NodeSelectorTermDocument(_Known):
     """A node selector term, as in the Kubernetes API."""
 
-    match_expressions: list[dict[str, Any]] = Field(
-        [], alias="matchExpressions", description="{key, operator, values} of node labels"
+    match_expressions: list[NodeRequirementDocument] = Field(
+        [], alias="matchExpressions", description="requirements of node labels, which must all match"
     )
-    match_fields: list[dict[str, Any]] = Field(
-        [], alias="matchFields", description="{key, operator, values} of node fields: metadata.name"
+    match_fields: list[NodeFieldDocument] = Field(
+        [], alias="matchFields", description="requirements of the node's name, which must all match"
     )
 
     @model_validator(mode="after")
@@ -293,10 +369,6 @@ class SecurityContextDocument(_Known):
     """The security context of a container, as in the Kubernetes API."""
 
     capabilities: CapabilitiesDocument = Field(description="capabilities of Linux")
-
-
-_VALUES: Final = Message("requires at least one value")
-_NO_VALUES: Final = Message("allows no values")
 
 
 class NamespacesDocument(RuleDocument):

@@ -7,7 +7,6 @@ from typing import Annotated, Final, Literal, Self
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 
 from rules.cuda.gpu_memory import MAX_MEMORY_MIB
-from rules.kube.names import is_label_key, is_label_value
 from rules.kube.tolerations import Taint
 from rules.model.rule import NodeProfile
 from rules.nodes.label_families import DriverFamily
@@ -16,12 +15,13 @@ from rules.nodes.pools.document import may_be_required
 from rules.schema.builder import KindDocument, RuleBuilder
 from rules.schema.errors import expected
 from rules.schema.field_types import (
-    LABEL_VALUE,
     Capability,
     Cuda,
     Labels,
+    LabelValue,
     ResourcePattern,
     RuleDocument,
+    TaintKey,
     TextDocument,
 )
 from rules.text.glob import is_glob
@@ -34,7 +34,6 @@ _MAX_ENTRIES: Final = 100
 _DRIVER_KEY: Final = "driver"
 _DRIVER: Final = Message("a driver version such as '580.95'")
 _RESOURCE: Final = Message("the name of an extended resource, such as nvidia.com/gpu, without * and ?")
-_KEY: Final = Message("a taint key such as nvidia.com/gpu")
 
 
 def _driver(text: str) -> str:
@@ -49,23 +48,9 @@ def _extended(name: str) -> str:
     return name
 
 
-def _taint_key(key: str) -> str:
-    if not is_label_key(key):
-        raise ValueError(expected(_KEY, repr(key)))
-    return key
-
-
-def _label_value(value: str) -> str:
-    if not is_label_value(value):
-        raise ValueError(expected(LABEL_VALUE, repr(value)))
-    return value
-
-
 DriverText = Annotated[str, AfterValidator(_driver)]
 ExtendedResource = Annotated[ResourcePattern, AfterValidator(_extended)]
 Amount = Annotated[int, Field(ge=1)]
-TaintKey = Annotated[str, AfterValidator(_taint_key)]
-LabelValue = Annotated[str, AfterValidator(_label_value)]
 
 
 class ProfileMatchDocument(RuleDocument):

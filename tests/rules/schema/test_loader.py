@@ -64,7 +64,8 @@ data:
 """
 INVALID = Path(__file__).parent / "invalid"
 TERM = {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]}
-NAME = {"key": "metadata.name", "operator": "In"}
+TOLERATION = {"key": "gpu", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}
+NAME = {"key": "metadata.name", "operator": "In", "values": ["a"]}
 
 
 def _errors(*texts: str) -> list[str]:
@@ -217,7 +218,7 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
             ],
             "volumes": [volume],
             "volumeMounts": [mount],
-            "tolerations": [{"key": "gpu", "operator": "Exists", "tolerationSeconds": 5}],
+            "tolerations": [TOLERATION],
             "nodeAffinity": affinity,
             "runtimeClassName": "nvidia",
             "schedulerName": "volcano",
@@ -259,7 +260,7 @@ def test_an_injection_rule_is_read_with_all_its_keys() -> None:
         "activeDeadlineSeconds": 3600,
     } == inject.pod_fields
     assert ("IPC_LOCK",) == inject.capabilities
-    assert ({"key": "gpu", "operator": "Exists", "tolerationSeconds": 5},) == inject.tolerations
+    assert (TOLERATION,) == inject.tolerations
     assert [TERM] == list(inject.required_terms)
     assert [{"weight": 5, "preference": {"matchFields": [NAME]}}] == list(inject.preferred_terms)
 
@@ -520,6 +521,80 @@ def test_a_preference_has_a_weight_of_1_to_100(weight: object, errors: list[str]
     read = loaded(injection_rule({"nodeAffinity": affinity}))
 
     assert errors == [error.message for error in read.errors]
+
+
+LABEL = {"key": "example.com/pool"}
+IN = {"operator": "In", "values": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("term", "error"),
+    [
+        ({"matchExpressions": [LABEL | IN]}, ""),
+        ({"matchExpressions": [LABEL | {"operator": "Gt", "values": ["4"]}]}, ""),
+        ({"matchFields": [NAME]}, ""),
+        (
+            {"matchExpressions": [LABEL | {"operator": "Exist"}]},
+            "expected one of In, NotIn, Exists, DoesNotExist, Gt, Lt, got 'Exist' – did you mean 'Exists'?",
+        ),
+        ({"matchExpressions": [LABEL | {"operator": "In"}]}, "operator In requires at least one value"),
+        ({"matchExpressions": [LABEL | IN | {"operator": "Exists"}]}, "operator Exists allows no values"),
+        ({"matchExpressions": [LABEL | IN | {"operator": "Gt"}]}, "operator Gt requires one whole number"),
+        (
+            {"matchExpressions": [LABEL | {"operator": "Gt", "values": [4]}]},
+            "expected a string, got a number: quote it",
+        ),
+        (
+            {"matchExpressions": [IN | {"key": "a b"}]},
+            "expected a label key such as example.com/team, got 'a b'",
+        ),
+        (
+            {"matchExpressions": [LABEL | {"operator": "In", "values": ["a b"]}]},
+            "expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., got 'a b'",
+        ),
+        (
+            {"matchFields": [NAME | {"key": "spec.name"}]},
+            "expected one of metadata.name, got 'spec.name'",
+        ),
+        (
+            {"matchExpressions": [LABEL | IN], "matchLabels": {}},
+            "unknown key 'matchLabels' – did you mean 'matchFields'?",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind", ["required", "preferred"])
+def test_injected_node_affinity_is_what_the_api_server_accepts(kind: str, term: object, error: str) -> None:
+    """Otherwise it would deny each pod that the rule changes, or no node would match the pod."""
+    value = {
+        "required": {"nodeSelectorTerms": [term]},
+        "preferred": [{"weight": 1, "preference": term}],
+    }[kind]
+    read = loaded(injection_rule({"nodeAffinity": {f"{kind}DuringSchedulingIgnoredDuringExecution": value}}))
+
+    assert [error] * bool(error) == [error.message for error in read.errors]
+
+
+@pytest.mark.parametrize(
+    ("toleration", "error"),
+    [
+        ({"operator": "Exists"}, ""),
+        ({"key": "a", "value": "b"}, ""),
+        (TOLERATION, ""),
+        ({"value": "b"}, "operator Equal requires a key"),
+        ({"key": "a b"}, "expected a taint key such as nvidia.com/gpu, got 'a b'"),
+        ({"key": "a", "operator": "Exists", "value": "b"}, "operator Exists allows no values"),
+        (
+            {"key": "a", "value": "a b"},
+            "expected at most 63 characters of A-Z, a-z, 0-9, -, _ and ., got 'a b'",
+        ),
+        (TOLERATION | {"effect": "NoSchedule"}, "tolerationSeconds requires the effect NoExecute"),
+    ],
+)
+def test_an_injected_toleration_is_what_the_api_server_accepts(toleration: object, error: str) -> None:
+    """Otherwise it would deny each pod that the rule changes."""
+    read = loaded(injection_rule({"tolerations": [toleration]}))
+
+    assert [error] * bool(error) == [error.message for error in read.errors]
 
 
 @pytest.mark.parametrize(
