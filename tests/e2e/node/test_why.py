@@ -391,7 +391,7 @@ IN_CHINESE: Final = {
     "other-nvml": "NVML 与驱动版本不同",
     "tainted": "所选的唯一节点带有污点",
     "no-plugin": "1 块 GPU，`nodeName` 指定设备插件已停止的节点",
-    "no-dra-driver": "声明的设备的 DRA 驱动未在节点上运行",
+    "no-dra-driver": "申领的设备的 DRA 驱动未在节点上运行",
     "unhealthy": "设备插件报告运行中 Pod 的 GPU 不健康",
 }
 CASES: Final = (*(case for _, cases in PHASES for case in cases), UNHEALTHY)
