@@ -33,7 +33,7 @@ REMOVE: Final = Message("remove {name} from env")
 SET_BY_HAND: Final = (
     Message(
         "{name} set by hand replaces the value of the device plugin: "
-        "the container may see other GPUs than its own"
+        "the container may see other GPUs than its own, or none"
     ),
     REMOVE,
 )

@@ -38,7 +38,7 @@ CONTRADICTIONS: list[tuple[dict[str, Any], str, str, str]] = [
         "env[1]",
         (
             "NVIDIA_VISIBLE_DEVICES set by hand replaces the value of the device plugin: "
-            "the container may see other GPUs than its own"
+            "the container may see other GPUs than its own, or none"
         ),
         "remove NVIDIA_VISIBLE_DEVICES from env",
     ),

@@ -91,7 +91,7 @@ OBSTACLES: list[tuple[dict[str, Any], dict[str, Any], Level, str, tuple[str, str
         (
             (
                 "NVIDIA_VISIBLE_DEVICES set by hand replaces the value of the device plugin: "
-                "the container may see other GPUs than its own"
+                "the container may see other GPUs than its own, or none"
             ),
             "remove NVIDIA_VISIBLE_DEVICES from env",
         ),
