@@ -135,6 +135,22 @@ def test_without_nodes_a_line_says_that_cuda_was_not_checked(command: str, tmp_p
     ]
 
 
+def test_explain_has_all_violations_and_warnings_of_preview_in_json(tmp_path: Path) -> None:
+    """Beside those of each rule: a script finds them at the same place."""
+    document = pod({"nvidia.com/gpu": "1.5"}, env=[{"name": "NVIDIA_VISIBLE_DEVICES", "value": "all"}])
+    path = _write(tmp_path, document)
+
+    previewed, explained = (
+        json.loads(gpugate(command, "-f", path, "-o", "json").stdout)["objects"][0]
+        for command in ("preview", "explain")
+    )
+
+    for name in ("allowed", "violations", "warnings", "notChecked"):
+        assert previewed[name] == explained[name]
+    assert previewed["violations"]
+    assert previewed["warnings"]
+
+
 @pytest.mark.parametrize("command", ["preview", "explain", "audit", "why"])
 def test_each_command_names_a_model_server_without_a_gpu(command: str, tmp_path: Path) -> None:
     """Whatever its exit status says of other things: it is no violation."""

@@ -75,8 +75,9 @@ MARKS: Final = {
 
 def explanation_facts(explanation: Explanation, language: Language, *, everything: bool) -> dict[str, Any]:
     """Return an explanation as JSON. everything: with rules that are not applicable or disabled."""
+    decision = explanation.decision
     return {
-        "allowed": explanation.decision.allowed,
+        "allowed": decision.allowed,
         "outOfScope": explanation.out_of_scope.in_language(language),
         "pods": [
             {
@@ -99,10 +100,11 @@ def explanation_facts(explanation: Explanation, language: Language, *, everythin
             }
             for pod in explanation.pods
         ],
-        "violations": [violation_facts(violation, language) for violation in explanation.violations],
-        "warnings": [line.in_language(language) for line in explanation.warnings],
-        "notes": [note.in_language(language) for note in explanation.decision.notes],
-        "notChecked": not_checked_facts(explanation.decision, language),
+        # All of the object, as `preview` has them; those of a rule are beside it, too.
+        "violations": [violation_facts(violation, language) for violation in decision.violations],
+        "warnings": [line.in_language(language) for line in decision.warning_lines],
+        "notes": [note.in_language(language) for note in decision.notes],
+        "notChecked": not_checked_facts(decision, language),
     }
 
 
