@@ -373,6 +373,7 @@ def test_what_cannot_be_read_in_a_node_pool_is_unknown(unvalidated: Cluster) -> 
     assert 0 == cluster.logged('"level":"ERROR"')
 
 
+@pytest.mark.timeout(300)  # an API server may keep watches for two minutes, until requests have ended
 def test_a_definition_that_is_deleted_takes_its_pools_along_until_it_is_back(cluster: Cluster) -> None:
     """gpugate stays ready, and reports the absence once."""
     gone, ready = "watch of nodepools absent", set[bool]()
