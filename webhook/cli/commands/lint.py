@@ -70,7 +70,7 @@ ABOUT: Final[dict[Code, str]] = {
     Code.EXEMPTS_EVERYONE: "An exemption applies to every pod",
     Code.EXEMPTS_ANY_TENANT: "An exemption without namespaces, which any tenant can claim",
     Code.CONTRADICTION: "A node profile contradicts itself, its product, another profile, or present nodes; "
-    "or a validation contradicts its message",
+    "or the range of a validation is not that of its message",
     Code.NOTHING_KNOWN: "A node profile states nothing that decides which images run",
     Code.UNKNOWN_VERSION: "An image catalogue has a CUDA version that no known toolkit has",
 }
