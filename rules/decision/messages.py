@@ -72,13 +72,12 @@ WHOLE_OR_SHARE: Final = Line("use a whole number, or a resource that shares GPUs
 # In place of a rule, for what the API server itself rejects.
 API_SERVER_RULE: Final = "api-server"
 API_SERVER: Final = Line("the API server accepts nothing else of extended resources")
-# In `resources` of a pod itself.
-IN_POD: Final = Words(
-    _ACTUAL,
-    Line("cpu, memory or hugepages-*"),
-    Line("request {key} in resources of a container instead"),
+# Of `resources` of a pod itself.
+IN_POD: Final = Line(
+    "{path}: the API server accepts only cpu, memory and hugepages-* in resources of a pod, "
+    "or ignores the field"
 )
-API_SERVER_OF_POD: Final = Line("the API server accepts nothing else in resources of a pod")
+IN_CONTAINER_INSTEAD: Final = Line("request {key} in resources of a container instead")
 NOT_POSITIVE: Final = Words(
     _ACTUAL,
     Line("zero or more"),
@@ -125,7 +124,6 @@ ENV_FROM: Final = Line("{name} is set and takes precedence over a value from {so
 _LIST_IN_ENV: Final = Line("to keep your own value, list {name} in env")
 _IN_CONTAINER: Final = Line("container {container!r}: {cause}")
 _AT_PATH: Final = Line("container {container!r}, {path}: {cause}")
-_AT_PATH_OF_POD: Final = Line("{path}: {cause}")
 _VIOLATION: Final = Line("found {actual}, expected {expected}")
 _WITH_DESCRIPTION: Final = Line("{expected} ({description})")
 _DENIED: Final = Message("{kind} denied by gpugate: {violation}")
@@ -143,15 +141,14 @@ def worded(
 ) -> tuple[Message, Message, Message]:
     """Return the reason, the fix and the cause of a violation.
 
-    facts: the container's name, empty for the pod, and what the words name. description: of the rule. fix:
-    instead of that of the words.
+    facts: the container's name, and what the words name. description: of the rule. fix: instead of that of
+    the words.
     """
     expected: Message = words.expected.having(**facts)
     if description:
         expected = _WITH_DESCRIPTION.having(expected=expected, description=description)
     cause = _VIOLATION.having(actual=words.actual.having(**facts), expected=expected)
-    place = _AT_PATH if facts["container"] else _AT_PATH_OF_POD
-    reason = place.having(container=facts["container"], path=path, cause=cause)
+    reason = _AT_PATH.having(container=facts["container"], path=path, cause=cause)
     return reason, (fix or words.fix).having(**facts), cause
 
 

@@ -16,7 +16,7 @@ from rules.kube.names import ANNOTATION, is_extended_resource
 from rules.kube.pod import Container, Literals, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
 from rules.model.check_result import Edit
-from rules.model.finding import Basis, Finding
+from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import (
     Action,
     FailurePolicy,
@@ -136,16 +136,16 @@ def _of_api_server(
 
 
 def of_pod(pod: Pod) -> Iterator[Finding]:
-    """Yield what the API server rejects in `resources` of the pod itself; there are containers for the rest.
+    """Yield warnings of extended resources in `resources` of the pod itself, which give it none of them.
 
-    Without its feature gate, which is on from Kubernetes 1.34 on, it ignores the field: the pod has no GPU.
+    The API server rejects them. Without the feature gate PodLevelResources, which is on from Kubernetes 1.34
+    on, it ignores the field, and the pod runs.
     Source: `validatePodResourceName`, in the same file
     """
-    for field, key, quantity in islice(pod.misplaced, _MOST_EXCLUDED):
+    for field, key in islice(pod.misplaced, _MOST_EXCLUDED):
         path = field_path(pod.place("spec", "resources", field, key))
-        facts = {"container": "", "actual": str(quantity), "key": key}
-        worded = messages.worded(path, messages.IN_POD, messages.API_SERVER_OF_POD, facts)
-        yield Finding(messages.API_SERVER_RULE, Action.DENY, path, *worded, basis=Basis.FACT)
+        reason, fix = messages.IN_POD.having(path=path), messages.IN_CONTAINER_INSTEAD.having(key=key)
+        yield notice(messages.API_SERVER_RULE, reason, fix)._replace(path=path)
 
 
 def _wrong_value(key: str, quantity: object, offered: Offered) -> tuple[messages.Words | None, str]:

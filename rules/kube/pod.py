@@ -301,7 +301,7 @@ class Pod:
     users: the containers that name an extended resource before any edit, or for which an annotation requests
         something.
     claimers: the containers that use a ResourceClaim.
-    misplaced: extended resources in `resources` of the pod itself: field, name and quantity of each.
+    misplaced: extended resources in `resources` of the pod itself: field and name of each.
     namespace_labels: the labels of its namespace; None if they are unknown.
     others: containers outside the usual lists; with any, the pod is partial: a controller adds the rest.
     annotation_requests: the annotations that request something, by their names.
@@ -362,7 +362,7 @@ class Pod:
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
         for container in self.users:
             container.leave_out_zeros()
-        self.misplaced: Sequence[tuple[str, str, Any]] = ()
+        self.misplaced: Sequence[tuple[str, str]] = ()
         if "resources" in self._spec and not (self._is_spec or others):
             self.misplaced = self._misplaced()
         self.claimers: list[Container] = []
@@ -374,10 +374,10 @@ class Pod:
         path = (*self._spec_path, field)
         return tuple([Container(raw, (*path, index), kind, recorder) for index, raw in enumerate(entries)])
 
-    def _misplaced(self) -> list[tuple[str, str, Any]]:
-        own = Container(self._spec, self._spec_path, ContainerKind.REGULAR, self.recorder)
-        fields = ("limits", own.limits), ("requests", own.requests)
-        return [(name, *item) for name, quantities in fields for item in quantities.items() if "/" in item[0]]
+    def _misplaced(self) -> list[tuple[str, str]]:
+        own, path = _member(self._spec, self._spec_path, "resources", dict), (*self._spec_path, "resources")
+        fields = ("limits", "requests")
+        return [(field, key) for field in fields for key in _member(own, path, field, dict) if "/" in key]
 
     def _read_requests(self, annotation_requests: Mapping[str, AnnotationRequest]) -> None:
         """Give containers what annotations request for them.

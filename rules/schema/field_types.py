@@ -83,16 +83,15 @@ _CUDA: Final = Message("a CUDA version such as '12.4'")
 _COMPUTE: Final = Message("a compute capability such as '8.0'")
 
 
-def _resource_pattern(name: str) -> str:
-    if not is_resource_pattern(name):
-        raise ValueError(expected(_RESOURCE, repr(name)))
-    return name
+def _such(holds: Callable[[str], bool], what: Message) -> Callable[[str], str]:
+    """Return a function that returns a text, and raises ValueError unless it is what is expected."""
 
+    def checked(text: str) -> str:
+        if not holds(text):
+            raise ValueError(expected(what, repr(text)))
+        return text
 
-def _object_name(name: str) -> str:
-    if name and not is_object_name(name):
-        raise ValueError(expected(OBJECT_NAME, repr(name)))
-    return name
+    return checked
 
 
 def _labels(labels: dict[str, str]) -> dict[str, str]:
@@ -110,33 +109,17 @@ def _annotations(annotations: dict[str, str]) -> dict[str, str]:
     return annotations
 
 
-def _label_key(key: str) -> str:
-    if not is_label_key(key):
-        raise ValueError(expected(_LABEL_KEY, repr(key)))
-    return key
-
-
-def _taint_key(key: str) -> str:
-    if not is_label_key(key):
-        raise ValueError(expected(_TAINT_KEY, repr(key)))
-    return key
-
-
-def _label_value(value: str) -> str:
-    if not is_label_value(value):
-        raise ValueError(expected(LABEL_VALUE, repr(value)))
-    return value
-
-
-LabelKey = Annotated[str, AfterValidator(_label_key)]
+_taint_key: Final = _such(is_label_key, _TAINT_KEY)
+_label_value: Final = _such(is_label_value, LABEL_VALUE)
+LabelKey = Annotated[str, AfterValidator(_such(is_label_key, _LABEL_KEY))]
 TaintKey = Annotated[str, AfterValidator(_taint_key)]
 LabelValue = Annotated[str, AfterValidator(_label_value)]
 ResourcePattern = Annotated[
     str,
-    AfterValidator(_resource_pattern),
+    AfterValidator(_such(is_resource_pattern, _RESOURCE)),
     WithJsonSchema({"type": "string", "pattern": f"^(?:{REQUEST_PATTERN.pattern})$"}),
 ]
-ObjectName = Annotated[str, AfterValidator(_object_name)]
+ObjectName = Annotated[str, AfterValidator(_such(lambda name: not name or is_object_name(name), OBJECT_NAME))]
 Labels = Annotated[dict[str, str], AfterValidator(_labels)]
 Annotations = Annotated[dict[str, str], AfterValidator(_annotations)]
 CUDA_GROUP: Final = "cuda"

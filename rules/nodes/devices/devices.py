@@ -82,12 +82,12 @@ class DeviceFacts(NamedTuple):
     memory_mib: int | None = None  # MiB of the device
 
 
-_table = cache(partial(read_table, "dra"))
+dra_table: Final = cache(partial(read_table, "dra"))
 
 
 def gpu_drivers() -> Mapping[str, Mapping[str, Any]]:
     """Return the drivers whose devices are GPUs, with the attribute that reports each fact."""
-    drivers: Mapping[str, Mapping[str, Any]] = _table()["drivers"]
+    drivers: Mapping[str, Mapping[str, Any]] = dra_table()["drivers"]
     return drivers
 
 
@@ -135,7 +135,7 @@ class DeviceReader:
         self._driver = driver
         self._pool = pool
         self._full = False
-        self._individual = frozenset(qualified(name, driver) for name in _table()["individual"])
+        self._individual = frozenset(qualified(name, driver) for name in dra_table()["individual"])
         self.problems: list[Problem] = []
 
     def kind(self, device: Mapping[str, Any]) -> DeviceKind:

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from functools import cache, partial
+from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
-from rules.cuda.tables import read_table
 from rules.nodes.devices.device_classes import IMPLICIT_PREFIX, DeviceClasses, match_all, read_device_class
-from rules.nodes.devices.devices import KindPool, Problem, facts_of
+from rules.nodes.devices.devices import KindPool, Problem, dra_table, facts_of
 from rules.nodes.devices.slices import DeviceInventory, TaintRules, read_slice, read_taint_rule
 from rules.nodes.gpu_resources import cached_by_names
 from rules.text.paths import object_at
@@ -31,8 +30,6 @@ DRA_KINDS: Final = {
 
 # The kinds that may have configurations of devices.
 CONFIGURED: Final = frozenset({DEVICE_CLASS, CLAIM, TEMPLATE})
-
-_table = cache(partial(read_table, "dra"))
 
 # Kind, namespace and name.
 ClaimKey = tuple[str, str, str]
@@ -147,7 +144,7 @@ def claim_key(kind: str, document: Mapping[str, Any], namespace: str = "default"
 def _created_template(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the ResourceClaimTemplate that the controller of a custom resource creates, or None."""
     group, _, _ = str(document.get("apiVersion")).partition("/")
-    for row in _table()["claimTemplates"]:
+    for row in dra_table()["claimTemplates"]:
         if (group, document.get("kind")) == (row["group"], row["kind"]):
             *path, last = row["name"]
             name = object_at(document, *path).get(last)

@@ -8,7 +8,7 @@ import pytest
 
 from rules.decision.messages import API_SERVER_RULE
 from rules.decision.pipeline import Snapshot, decide
-from rules.model.finding import Basis
+from rules.model.finding import Basis, Certainty
 from rules.model.rule import Action
 from rules.nodes.inventory_document import inventory_of
 from rules.text.i18n import Language
@@ -1006,24 +1006,24 @@ def test_what_the_api_server_rejects_of_extended_resources_is_denied_without_a_r
 
 
 @pytest.mark.parametrize("containers", [[], [container({})]], ids=["with a user", "without"])
-def test_an_extended_resource_in_the_resources_of_the_pod_itself_is_denied(containers: list[Any]) -> None:
-    """The API server accepts cpu, memory and hugepages-* there; a template is only warned of it."""
+def test_an_extended_resource_in_the_resources_of_the_pod_itself_is_a_warning(containers: list[Any]) -> None:
+    """The API server rejects it, or without its feature gate ignores it: then the pod runs."""
     resources = {"limits": {"cpu": "2", "hugepages-2Mi": "4Mi", DEVICE: "2"}, "requests": {"memory": "1Gi"}}
-    denied = pod(*containers, resources=resources)
-    template = {"spec": denied["spec"]}
+    misplaced = pod(*containers, resources=resources)
+    template = {"spec": misplaced["spec"]}
     workload = {"apiVersion": "apps/v1", "kind": "Deployment", "spec": {"template": template}}
-    answer = decision(policy(), denied)
-    (violation,) = answer.violations
 
-    assert (API_SERVER_RULE, Basis.FACT) == (violation.rule, violation.basis)
-    assert (
-        f"spec.resources.limits[{DEVICE}]: found 2, expected cpu, memory or hugepages-* (the API server "
-        f"accepts nothing else in resources of a pod); request {DEVICE} in resources of a container instead"
-    ) in answer.denial.en
-    assert [f"spec.template.spec.resources.limits[{DEVICE}]"] == [
-        violation.path for violation in decision(policy(), workload).violations
-    ]
-    assert decision(policy(), pod(*containers, resources={"limits": {"cpu": "2"}})).allowed
+    for document, path in ((misplaced, "spec"), (workload, "spec.template.spec")):
+        answer = decision(policy(), document)
+        (finding,) = answer.notices
+        assert answer.allowed
+        assert (API_SERVER_RULE, f"{path}.resources.limits[{DEVICE}]") == (finding.rule, finding.path)
+        assert Certainty.LIKELY is finding.certainty
+        assert (
+            f"{path}.resources.limits[{DEVICE}]: the API server accepts only cpu, memory and hugepages-* in "
+            f"resources of a pod, or ignores the field; request {DEVICE} in resources of a container instead"
+        ) == finding.message.en
+    assert not decision(policy(), pod(*containers, resources={"limits": {"cpu": "2"}})).notices
 
 
 def test_a_custom_resource_whose_controller_may_add_limits_may_have_a_request_alone() -> None:
