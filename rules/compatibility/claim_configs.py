@@ -10,7 +10,7 @@ from itertools import islice
 from typing import Any, Final, NamedTuple
 
 from rules.compatibility.result import ClaimAllowance
-from rules.model.check_result import Level, capped
+from rules.model.check_result import OFF, Level, capped
 from rules.model.finding import Basis, Finding, notice
 from rules.model.rule import Action, CompatibilityRule
 from rules.nodes.devices.claims import ClaimRequest, DeviceRequest, PodClaim, candidates, claim_of
@@ -158,7 +158,7 @@ def _findings(
             for mistaken_config in mistaken
             if (finding := _finding(rule, mistaken_config, place, of_pod=of_pod))
         ]
-        if rule.action is not Action.DRYRUN and rule.sharing.checks.claim_configs is not Level.COMPATIBLE:
+        if rule.action is not Action.DRYRUN and rule.sharing.checks.claim_configs is not OFF:
             findings += [
                 _of_gate(rule, source, config, gate, of_pod=of_pod)
                 for source, config, gate in gated
@@ -291,7 +291,7 @@ def _finding(rule: CompatibilityRule, mistaken: _Mistaken, place: str, *, of_pod
     """Return the finding of a rule, None if the rule makes none. place: in the pod, if it is of one."""
     source, config, mistake, certain = mistaken
     setting = rule.sharing.checks.claim_configs
-    if setting is Level.COMPATIBLE:
+    if setting is OFF:
         return None
     if mistake.effect is Effect.IGNORED:
         words = _IGNORED

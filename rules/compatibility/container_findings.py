@@ -17,7 +17,7 @@ from rules.compatibility.result import ExcessiveRequest, RuleRequirement
 from rules.cuda.gpu_memory import MIB, RequestedMemory, is_of_bytes, requested_memory
 from rules.cuda.requirements import shared_resources
 from rules.kube.pod import Container, ContainerKind, Pod
-from rules.model.check_result import CheckResult, Level
+from rules.model.check_result import OFF, CheckResult, Level
 from rules.model.finding import Finding, notice
 from rules.model.rule import Action, CompatibilityRule, mildest
 from rules.nodes.gpu_resources import (
@@ -80,7 +80,7 @@ def counted_amounts(pod: Pod, required: Iterable[RuleRequirement], names: Iterab
     Those of which they need 0 are left out, and those with a quantity in bytes. Init containers run one after
     the other, before all others except the sidecars above them. Linear in the resources of all containers.
     """
-    if all(requirement.rule.sharing.checks.gpu_count is Level.COMPATIBLE for requirement in required):
+    if all(requirement.rule.sharing.checks.gpu_count is OFF for requirement in required):
         return ()
     total = dict.fromkeys(names, 0)
     sidecars: dict[str, int] = {}
@@ -109,7 +109,7 @@ def selects_nodes(required: Iterable[RuleRequirement]) -> bool:
     """Return whether only nodes that have enough are candidates: a dry run of this check has no effect."""
     for requirement in required:
         sharing = requirement.rule.sharing
-        if sharing.checks.gpu_count is not Level.COMPATIBLE and not sharing.trial:
+        if sharing.checks.gpu_count is not OFF and not sharing.trial:
             return True
     return False
 

@@ -141,13 +141,12 @@ class NodeTable(Message):
 class MessageWriter:
     """Writes messages.
 
-    containers: those that share a requirement. node: the one that the pod is bound to, or empty. preset: the
-    name that stands for a node without a driver, or empty.
+    containers: those that share a requirement. node: the one that the pod is bound to, or empty.
     """
 
     def __init__(self, presets: Iterable[str] = ()) -> None:
         self.node = ""
-        self.preset = next((name for name in presets if "@" not in name), "")
+        self._presets = presets
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
 
     def anywhere(self, rule: CompatibilityRule, container: Container, result: CheckResult) -> Finding:
@@ -213,7 +212,8 @@ class MessageWriter:
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
             cause = _IT.having(text=summary) if known else _UNDETERMINED.having(reason=summary)
-            unknown = _ADD_DRIVER.having(preset=self.preset) if self.preset else _LABEL_NODES
+            preset = next((name for name in self._presets if "@" not in name), "")
+            unknown = _ADD_DRIVER.having(preset=preset) if preset else _LABEL_NODES
             fix = _IT.having(text=remedy) if remedy else Message() if known else unknown
             named, kinds = self._named([required]), self._joined(self._kinds(members))
             reason = _ON_NODES.having(containers=named, cause=cause, nodes=kinds)

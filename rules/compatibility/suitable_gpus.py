@@ -26,7 +26,7 @@ from rules.cuda.tables import (
 )
 from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container
-from rules.model.check_result import Level, level_of
+from rules.model.check_result import OFF, Level, level_of
 from rules.nodes.gpu_resources import gpu_resources
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Joined, Message
@@ -118,7 +118,7 @@ def gpus_for(required: RuleRequirement, facts: Facts) -> Message:
     branch = first_branch_with(facts, cuda.version) if cuda else newest_branch(facts)
     if branch is None:
         return _NO_DRIVER
-    models = requirements.models if policy.checks.model is not Level.COMPATIBLE else ()
+    models = requirements.models if policy.checks.model is not OFF else ()
     levels = {
         gpu: max(
             _of_sizes(

@@ -59,6 +59,10 @@ class Level(IntEnum):
     INCOMPATIBLE = 3
 
 
+# As a setting of a rule: the check is off.
+OFF: Final = Level.COMPATIBLE
+
+
 class CheckResult(Struct, frozen=True):
     """One reason for a level.
 

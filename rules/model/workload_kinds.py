@@ -7,6 +7,7 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 from msgspec import Struct, field
+from msgspec.structs import force_setattr
 
 from rules.cuda.tables import read_table
 from rules.kube.json_patch import ObjectError
@@ -18,6 +19,7 @@ from rules.text.paths import Path
 EVERY: Final = "*"
 Steps = tuple[str, ...]
 Kind = tuple[str, str]
+POD: Final[Kind] = ("", "Pod")
 # Where the resources of a container are, by name.
 _RESOURCES: Final = "resources"
 _QUANTITIES: Final = ("limits", "requests")
@@ -48,7 +50,8 @@ class Workloads(Struct, frozen=True):
     paths: the steps to each pod template, or pod spec. others: by those steps, the other containers of the
     pod. wraps: the steps to objects of other kinds. unchecked: the steps to what is not checked, and why.
     templates: kinds that only other objects refer to. placeholders: text of values that are known later.
-    frameworks: what the containers of a kind run.
+    frameworks: what the containers of a kind run. complete: the kinds all of whose pods are in their objects
+    as they will be created; it follows from the others.
     """
 
     paths: Mapping[Kind, tuple[Steps, ...]]
@@ -58,6 +61,11 @@ class Workloads(Struct, frozen=True):
     templates: frozenset[Kind] = frozenset()
     placeholders: Mapping[Kind, str] = field(default_factory=dict)
     frameworks: Mapping[Kind, str] = field(default_factory=dict)
+    complete: frozenset[Kind] = frozenset()
+
+    def __post_init__(self) -> None:
+        incomplete = {*self.others, *self.wraps, *self.unchecked, *self.templates}
+        force_setattr(self, "complete", frozenset(self.paths.keys() - incomplete))
 
     def __or__(self, other: Workloads) -> Workloads:
         """Return the kinds of both; of a kind in both, all paths."""
@@ -81,11 +89,7 @@ class Workloads(Struct, frozen=True):
 
     def is_complete(self, group: str, kind: str) -> bool:
         """Return whether all pods of a kind are in its objects as they will be created."""
-        of = group, kind
-        return of in self.paths and not self._is_incomplete(of)
-
-    def _is_incomplete(self, of: Kind) -> bool:
-        return of in self.others or of in self.wraps or of in self.unchecked or of in self.templates
+        return (group, kind) in self.complete
 
     def pods_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, FoundPod]:
         """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
@@ -94,12 +98,8 @@ class Workloads(Struct, frozen=True):
         is not shaped as its kind is.
         """
         of = group, kind
-        if not self._is_incomplete(of):  # nearly all
-            return {
-                path: FoundPod(raw)
-                for steps in self.paths.get(of, ())
-                for path, raw in (_find(document, steps) if steps else (((), document),))
-            }
+        if of == POD:  # nearly all
+            return {(): FoundPod(document)}
         pods = dict(self._pods(of, document, ()))
         for steps in self.wraps.get(of, ()):
             for path, wrapped in _find(document, steps):

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import DEFAULT_PLATFORM, NodeCapabilities
 from rules.text.i18n import Message
@@ -27,7 +27,7 @@ class ArchitectureCheck(Check):
     ) -> Iterator[CheckResult]:
         """Yield a result if the image has no platform of the node; none if either is unknown."""
         image_platforms, setting = requirements.platforms, policy.checks.architecture
-        if image_platforms is None or setting is Level.COMPATIBLE:
+        if image_platforms is None or setting is OFF:
             return
         architecture = node.architecture or _by_product(node)
         if architecture is None or architecture in image_platforms.architectures:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from rules.compatibility.checks.base import MAJOR_SETTING, Check
 from rules.cuda.requirements import GpuRequirements
-from rules.model.check_result import CheckResult, Level, unmet
+from rules.model.check_result import OFF, CheckResult, Level, unmet
 from rules.model.sharing import SharingPolicy
 from rules.text.i18n import Message
 
@@ -38,7 +38,7 @@ class BaselineCheck(Check):
             )
         else:
             return
-        if level is Level.COMPATIBLE:
+        if level is OFF:
             return
         remedy = Message(
             "use an image with CUDA {major}.x up to {baseline}, or whole GPUs",

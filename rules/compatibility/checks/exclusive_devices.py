@@ -18,7 +18,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
 from rules.kube.quantity import QuantityError, parse_quantity
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import GpuResource, gpu_resources, vendor_of_image
 from rules.text.i18n import Message
@@ -36,7 +36,7 @@ class ExclusiveDevicesCheck(Check):
     ) -> Iterable[CheckResult]:
         """Return a result for two MIG profiles, for two vendors, and for an image of another vendor."""
         del pod
-        if policy.checks.exclusive_devices is Level.COMPATIBLE:
+        if policy.checks.exclusive_devices is OFF:
             return ()
         known = gpu_resources(container.names)
         built = vendor_of_image(requirements.accelerator)

@@ -9,7 +9,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.gpu_memory import RequestedMemory, requested_memory, shown
 from rules.cuda.requirements import GpuRequirements, MemoryRequirement
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level, capped, unknown
+from rules.model.check_result import OFF, CheckResult, capped, unknown
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
@@ -23,7 +23,7 @@ def too_much_memory(policy: SharingPolicy, share: RequestedMemory, most: int) ->
     Never certain: a system that shares GPUs may have a setting by which their memory counts several times.
     """
     level = capped(policy.checks.gpu_memory, certain=False)
-    if level is Level.COMPATIBLE or share.mib <= most:
+    if level is OFF or share.mib <= most:
         return None
     reason = Message(
         "{resource} is {mib} of GPU memory, and no GPU has more than {most}",
@@ -48,7 +48,7 @@ def too_much_together(
     share: of the first of them. total, most: in MiB. Never certain, as in `too_much_memory`.
     """
     level = capped(policy.checks.gpu_memory, certain=False)
-    if level is Level.COMPATIBLE or total <= most:
+    if level is OFF or total <= most:
         return None
     reason = Message(
         "the containers of the pod request {total} of GPU memory with {resource}, and all GPUs of a node "
@@ -71,7 +71,7 @@ class GpuMemoryCheck(Check):
         """Return a result if the container requests less than it needs."""
         del pod
         need, setting = requirements.memory, policy.checks.gpu_memory
-        if need is None or setting is Level.COMPATIBLE:
+        if need is None or setting is OFF:
             return ()
         requested = requested_memory(container)
         if requested is None or requested.mib >= need.mib:
@@ -104,7 +104,7 @@ class GpuMemoryCheck(Check):
         https://github.com/Project-HAMi/HAMi/blob/master/docs/config.md (deviceMemoryScaling)
         """
         need, setting = requirements.memory, policy.checks.gpu_memory
-        if need is None or setting is Level.COMPATIBLE:
+        if need is None or setting is OFF:
             return
         certain = not policy.virtual
         if (memory := node.gpu_memory_mib) is None:

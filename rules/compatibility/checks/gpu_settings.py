@@ -17,7 +17,7 @@ from rules.cuda.tables import capability as capability_of
 from rules.cuda.tables import read_table
 from rules.cuda.versions import ComputeCapability
 from rules.kube.pod import Container, Literals, Pod
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.devices.claims import PodClaim
 from rules.nodes.gpu_resources import cached_by_names, gpu_resources, requested_gpus
@@ -57,22 +57,22 @@ class GpuSettingsCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[CheckResult]:
         """Return a result for each setting that contradicts the request. Linear in variables and mounts."""
-        if policy.checks.gpu_settings is Level.COMPATIBLE or not policy.cuda:
+        if policy.checks.gpu_settings is OFF or not policy.cuda:
             return ()
-        known, raw = _known(), container.raw
-        if not (
-            "securityContext" in raw
-            or "volumeMounts" in raw
-            or container.may_set(known.variables, known.mps_variables)
-            or _rdma_devices(container.names)
+        known, raw, devices = _known(), container.raw, _devices(container.names)
+        is_whole = devices.are_whole and not policy.virtual
+        # Of most containers, nothing is set that could contradict the request.
+        if not devices.are_gpus or not (
+            devices.rdma
+            or known.capabilities in container.variables
+            or (is_whole and ("securityContext" in raw or "volumeMounts" in raw))
+            or (is_whole and container.may_set(known.variables, known.mps_variables))
         ):
-            return ()
-        if gpu_resources(container.names).vendors != {known.vendor}:
             return ()
         level = capped(policy.checks.gpu_settings, certain=False)
         settings = _Settings(known, container, pod, Literals(container.variables))
         findings = [] if requirements.no_cuda else [*_of_capabilities(settings)]
-        if not policy.virtual and not known.is_share(container.names):
+        if is_whole:
             findings += _of_whole_gpus(settings)
         findings += _of_rdma(settings)
         return [
@@ -85,7 +85,7 @@ class GpuSettingsCheck(Check):
     ) -> Iterable[CheckResult]:
         """Return a result if a variable asks for TF32, which the GPU does not have."""
         name, capability = requirements.tf32, node.gpu_capability
-        if not name or capability is None or policy.checks.gpu_settings is Level.COMPATIBLE:
+        if not name or capability is None or policy.checks.gpu_settings is OFF:
             return ()
         if ComputeCapability(*capability) >= _known().tf32:
             return ()
@@ -104,9 +104,7 @@ def of_claims(
 ) -> Iterator[CheckResult]:
     """Yield a result for each variable with which a container chooses other GPUs than those of its claims."""
     known = _known()
-    if policy.checks.gpu_settings is Level.COMPATIBLE or container.variables.keys().isdisjoint(
-        known.variables
-    ):
+    if policy.checks.gpu_settings is OFF or container.variables.keys().isdisjoint(known.variables):
         return
     level = capped(policy.checks.gpu_settings, certain=False)
     name = known.runtime_devices
@@ -163,9 +161,17 @@ class _Known(NamedTuple):
     lock_memory: frozenset[str]
     driver_paths: tuple[re.Pattern[str], ...]
 
-    def is_share(self, names: Iterable[str]) -> bool:
-        """Return whether a resource among the names is a share of a GPU."""
-        return any(pattern.fullmatch(name) for name in names for pattern in self.shares)
+
+class _Devices(NamedTuple):
+    """The resources of a container.
+
+    are_gpus: whether NVIDIA's GPUs are among them, and those of nobody else. are_whole: whether none is a
+    share of a GPU. rdma: those that are RDMA devices.
+    """
+
+    are_gpus: bool
+    are_whole: bool
+    rdma: tuple[str, ...]
 
 
 class _Settings(NamedTuple):
@@ -298,8 +304,8 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
     known, container = settings.known, settings.container
     if settings.pod.partial:
         return
-    devices = _rdma_devices(container.names)
-    name = next((name for name in devices if str(container.request(name)) != "0"), None)
+    devices = _devices(container.names)
+    name = next((name for name in devices.rdma if str(container.request(name)) != "0"), None)
     if name is None or container.is_privileged:
         return
     for capability in container.entries("securityContext", "capabilities", "add"):
@@ -313,9 +319,13 @@ def _of_rdma(settings: _Settings) -> Iterator[_Reason]:
 
 
 @cached_by_names
-def _rdma_devices(names: Iterable[str]) -> tuple[str, ...]:
-    """Return the resources that are RDMA devices."""
-    return tuple([name for name in names if _known().rdma.fullmatch(name)])
+def _devices(names: tuple[str, ...]) -> _Devices:
+    known = _known()
+    return _Devices(
+        are_gpus=gpu_resources(names).vendors == {known.vendor},
+        are_whole=not any(pattern.fullmatch(name) for name in names for pattern in known.shares),
+        rdma=tuple([name for name in names if known.rdma.fullmatch(name)]),
+    )
 
 
 def _host_paths(pod: Pod) -> Mapping[str, str]:

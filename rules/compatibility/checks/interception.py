@@ -16,7 +16,7 @@ from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import read_table
 from rules.kube.names import DEFAULT_SCHEDULER
 from rules.kube.pod import Container, Literals, Pod
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.match import ResourceIndex
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import cached_by_names
@@ -61,12 +61,12 @@ class InterceptionCheck(Check):
     ) -> Iterable[CheckResult]:
         """Return a result for each obstacle. Linear in resources and in the rows of the table."""
         del requirements
-        if policy.checks.interception is Level.COMPATIBLE or not policy.virtual:
+        if policy.checks.interception is OFF or not policy.virtual:
             return ()
         system = _system_of(container.names)
         # Of most containers, nothing is set that could be an obstacle.
         if system is None or not (
-            pod.once("privileged", _privileged)
+            pod.privileged
             or "runtimeClassName" in pod.spec
             or not container.variables.keys().isdisjoint(system.variables.keys())
         ):
@@ -130,14 +130,9 @@ def _system_of(names: Iterable[str]) -> _System | None:
     return next((systems[0] for name in names if (systems := find(name))), None)
 
 
-def _privileged(pod: Pod) -> Container | None:
-    """Return the first privileged container of a pod."""
-    return next((container for container in pod.containers if container.is_privileged), None)
-
-
 def _of_privileges(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
     """Yield the obstacle of a privileged container: the one with the share, or another one of its pod."""
-    privileged = pod.once("privileged", _privileged)
+    privileged = pod.privileged
     if privileged is None:
         return
     denies = system.privileged

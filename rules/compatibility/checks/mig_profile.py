@@ -12,7 +12,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.mig_profiles import is_known, nearest, profile_of
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import cached_by_names
 from rules.text.i18n import Message
@@ -29,7 +29,7 @@ class MigProfileCheck(Check):
         """Return a result for the first profile that no GPU is known to have."""
         del requirements, pod
         name = _unknown(container.names)
-        if not name or policy.checks.gpu_count is Level.COMPATIBLE:
+        if not name or policy.checks.gpu_count is OFF:
             return ()
         profile = profile_of(name)
         reason = Message("no known GPU has the MIG profile {profile}", profile=profile)

@@ -10,7 +10,7 @@ from rules.compatibility.checks.compute_capability import below, newer_gpu
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.served_model import ModelPrecision
 from rules.cuda.versions import ComputeCapability
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
@@ -25,7 +25,7 @@ class ModelPrecisionCheck(Check):
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> tuple[CheckResult, ...]:
         """Return a result for each data type that the server refuses on every GPU."""
-        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is OFF:
             return ()
         return tuple(
             [
@@ -39,7 +39,7 @@ class ModelPrecisionCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result for each data type that the GPU does not have."""
-        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is OFF:
             return
         if (capability := node.gpu_capability) is None:
             return

@@ -8,7 +8,7 @@ from typing import ClassVar
 from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 
 
@@ -22,7 +22,7 @@ class ModelSplitCheck(Check):
     ) -> Iterable[CheckResult]:
         """Return a result for each model that cannot be split into as many parts."""
         del pod
-        if not requirements.models or policy.checks.model is Level.COMPATIBLE:
+        if not requirements.models or policy.checks.model is OFF:
             return ()
         return [
             CheckResult(

@@ -16,7 +16,7 @@ from rules.compatibility.checks.shared_gpu_count import sharing_strategy
 from rules.cuda.gpu_memory import MIB, ROUNDING_MIB
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.served_model import ModelWeights, gib, request_of
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities, is_slice
 from rules.text.i18n import Joined, Message
@@ -51,7 +51,7 @@ class ModelWeightsCheck(Check):
 
     def on_any_node(self, policy: SharingPolicy, requirements: GpuRequirements) -> Iterator[CheckResult]:
         """Yield a result for each model whose weights do not fit the requested MIG device."""
-        if not requirements.models or policy.checks.model is Level.COMPATIBLE or policy.virtual:
+        if not requirements.models or policy.checks.model is OFF or policy.virtual:
             return
         for weights in (model.weights for model in requirements.models if model.weights):
             if weights.device_mib is not None:
@@ -62,7 +62,7 @@ class ModelWeightsCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, node: NodeCapabilities
     ) -> Iterator[CheckResult]:
         """Yield a result for each model whose weights do not fit."""
-        if policy.checks.model is Level.COMPATIBLE or policy.virtual:
+        if policy.checks.model is OFF or policy.virtual:
             return
         model = node.model
         nominal = model.memory_mib if model and model.status.certain else None

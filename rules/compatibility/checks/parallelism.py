@@ -10,7 +10,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.framework_flags import Parallelism, multi_node_signs, visible_devices
 from rules.cuda.requirements import GpuRequirements
 from rules.kube.pod import Container, Pod
-from rules.model.check_result import CheckResult, Edit, Level, capped, edit_of_flag
+from rules.model.check_result import OFF, CheckResult, Edit, Level, capped, edit_of_flag
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import RequestedGpus, gpu_resources, requested_gpus
 from rules.nodes.node_capabilities import NodeCapabilities, is_slice
@@ -26,7 +26,7 @@ class ParallelismCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> Iterable[CheckResult]:
         """Return a result for each program whose flags do not suit the requested GPUs."""
-        if not requirements.parallelism or policy.checks.parallelism is Level.COMPATIBLE:
+        if not requirements.parallelism or policy.checks.parallelism is OFF:
             return ()
         requested = requested_gpus(container)
         if requested is None or container.has_claims:
@@ -49,7 +49,7 @@ class ParallelismCheck(Check):
         By strategy `single` these have the resource of whole GPUs: several of it are enough by their number.
         """
         level = min(Level.UNKNOWN, policy.checks.parallelism)
-        if not requirements.parallelism or not requirements.several or level is Level.COMPATIBLE:
+        if not requirements.parallelism or not requirements.several or level is OFF:
             return
         if not is_slice(node.product or ""):
             return

@@ -16,7 +16,7 @@ from typing import ClassVar, Final
 from rules.compatibility.checks.base import Check
 from rules.compatibility.result import ExcessiveRequest
 from rules.cuda.requirements import GpuRequirements
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, Level, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.node_capabilities import NodeCapabilities
 from rules.text.i18n import Message
@@ -59,7 +59,7 @@ class SharedGpuCountCheck(Check):
 
 
 def _applies(policy: SharingPolicy, requirements: GpuRequirements) -> bool:
-    off = policy.virtual or policy.checks.shared_gpu_count is Level.COMPATIBLE
+    off = policy.virtual or policy.checks.shared_gpu_count is OFF
     return bool(requirements.several) and not off
 
 
@@ -83,7 +83,7 @@ def too_many(
     """
     resource, amount, most, _ = excess
     level = capped(policy.checks.gpu_count, certain=certain)
-    if level is Level.COMPATIBLE:
+    if level is OFF:
         return None
     together = Message(" ({own} in this container)", own=own) if own != amount else Message()
     reason = Message(
@@ -105,7 +105,7 @@ def may_share_one(
     count: of the containers that request the resource at one time. nodes: those for the pod.
     """
     level = capped(policy.checks.shared_gpu_count, certain=False)
-    if policy.virtual or level is Level.COMPATIBLE:
+    if policy.virtual or level is OFF:
         return None
     if not any(sharing_strategy(node) == _TIME_SLICING for node in nodes):
         return None

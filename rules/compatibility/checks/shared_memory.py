@@ -14,7 +14,7 @@ from rules.compatibility.checks.base import Check
 from rules.cuda.requirements import GpuRequirements
 from rules.cuda.tables import read_table
 from rules.kube.pod import Container, ContainerKind, Pod
-from rules.model.check_result import CheckResult, Level, capped
+from rules.model.check_result import OFF, CheckResult, capped
 from rules.model.sharing import SharingPolicy
 from rules.nodes.gpu_resources import requested_gpus
 from rules.text.glob import glob
@@ -38,7 +38,7 @@ class SharedMemoryCheck(Check):
         self, policy: SharingPolicy, requirements: GpuRequirements, container: Container, pod: Pod
     ) -> tuple[CheckResult, ...]:
         """Return a result if the container uses several GPUs and its /dev/shm has the default size."""
-        if policy.checks.shared_memory is Level.COMPATIBLE:
+        if policy.checks.shared_memory is OFF:
             return ()
         requested = requested_gpus(container)
         count = requested.devices if requested else 0
