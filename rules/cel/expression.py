@@ -71,14 +71,10 @@ class Inputs(dict[str, Any]):
     """Values by the names of `rules.cel.variables.INPUTS`, as far as an expression has named them.
 
     They are `value`, `limits`, `requests` (quantities as written), and members of `container` or `pod` such
-    as `container.env`.
+    as `container.env`. A subclass reads them by `__missing__`.
     """
 
     __slots__ = ()
-
-    def read(self, name: str) -> Any:
-        """Return an input that no expression has named yet."""
-        raise KeyError(name)
 
 
 class Expression:
@@ -133,8 +129,7 @@ class Expression:
         """Return the value for inputs, of which only those are read that it names. Raises ExpressionError."""
         values: tuple[Any, ...] = ()
         for name, pick in self._pickers:  # three at most, nearly always
-            value = inputs[name] if name in inputs else inputs.read(name)
-            values += (pick(value) if pick else value,)
+            values += (pick(inputs[name]) if pick else inputs[name],)
         try:
             return self._result(values)
         except TypeError:  # a quantity that has no hash
@@ -201,6 +196,9 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
     if input_.name not in _MAPS:
         return None
     if (keys := input_.keys) is not None:
+        first, *others = keys
+        if not others:  # mostly
+            return lambda members: (members.get(first),)
         return lambda members: tuple([members.get(key) for key in keys])
 
     def all_members(members: Any) -> tuple[Any, ...]:

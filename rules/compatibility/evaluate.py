@@ -292,8 +292,6 @@ def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None
     budget: as in `inject`. Raises OverBudgetError.
     A pod with a nodeName is already scheduled, and was evaluated on that node.
     """
-    if not (result.requirement.clauses or result.preference):
-        return False
     spec = pod.spec
     if spec.get("nodeName"):
         return False

@@ -199,9 +199,11 @@ class GpuRequirements:
         return not (self.cuda or self.no_cuda or self.constraints)
 
     def __post_init__(self) -> None:
-        # With the origins: the author of a pod writes some, and could make many requirements with one hash.
-        members = self.cuda, self.constraints, self.branches, self.compute, self.built_for, self.cuda_compat
-        others = self.platforms, self.memory, self.models, self.several, self.runtime_class
+        # With all texts of the author of a pod, who could else make many requirements with one hash: images
+        # and annotations are in the first origin.
+        compute = tuple([(requirement.minimum, requirement.instead) for requirement in self.compute])
+        members = self.cuda or self.compute, compute, self.constraints, self.branches, self.built_for
+        others = self.cuda_compat, self.memory, self.models, self.several, self.runtime_class
         object.__setattr__(self, "_hash", hash((*members, *others)))
         of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
         object.__setattr__(self, "driver_constraints", of_driver)

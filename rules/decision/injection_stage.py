@@ -421,8 +421,7 @@ class ContainerInputs(Inputs):
         self.framework = framework
         self.is_unknown = False
 
-    def read(self, name: str) -> Any:
-        """Return an input, which is read now."""
+    def __missing__(self, name: str) -> Any:
         value = self[name] = READ[name](self)
         return value
 

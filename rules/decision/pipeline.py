@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -50,7 +51,7 @@ from rules.model.rule import (
 from rules.nodes.devices.claims import pod_claims, used_claims
 from rules.nodes.devices.state import CONFIGURED, GROUP, Claims
 from rules.nodes.inventory import Inventory
-from rules.text.bounded_cache import OverBudgetError
+from rules.text.bounded_cache import Budget, OverBudgetError
 from rules.text.glob import Comparisons
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
@@ -177,21 +178,8 @@ class _Shared:
     """What the decisions on the pods of one object share.
 
     now: seconds since the epoch. observer: of the records. requirements: those that were read. The others
-    are what all pods may take: allowance, comparisons, evaluations, pairs: evaluations of claims, comparisons
-    of similar names, evaluation steps, combinations of node selector terms.
+    are what all pods may take: comparisons of similar names, evaluation steps, and what few take any of.
     """
-
-    __slots__ = (
-        "allowance",
-        "comparisons",
-        "evaluations",
-        "now",
-        "observer",
-        "pairs",
-        "request",
-        "requirements",
-        "snapshot",
-    )
 
     def __init__(
         self, snapshot: Snapshot, request: AdmissionRequest, now: float, observer: Observer | None = None
@@ -202,9 +190,17 @@ class _Shared:
         self.observer = observer
         self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.catalog)
         self.evaluations = Evaluations()
-        self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()
-        self.pairs = pairs_budget()
+
+    @cached_property
+    def allowance(self) -> ClaimAllowance:
+        """Evaluations of claims."""
+        return ClaimAllowance()
+
+    @cached_property
+    def pairs(self) -> Budget:
+        """Combinations of node selector terms."""
+        return pairs_budget()
 
     def framework(self, container: Container, pod: Pod) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
@@ -328,7 +324,7 @@ class Pipeline:
 
     def _inputs(self, container: Container) -> ContainerInputs:
         """Return the inputs of expressions about a container, until the next edit."""
-        edits = self._edits()
+        edits = len(self._pod.recorder.edits)
         known = self._known_inputs.get(container)
         if known is None or known[0] != edits:
             inputs = ContainerInputs(container, self._pod, self._request.namespace, self._shared.framework)
@@ -419,7 +415,8 @@ class Pipeline:
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
             return
         if self._request.mutating:
-            if inject_affinity(result, self._pod, self._shared.pairs):
+            needed = result.requirement.clauses or result.preference
+            if needed and inject_affinity(result, self._pod, self._shared.pairs):
                 record.affinity = [container for container, _ in compared]
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec

@@ -78,7 +78,7 @@ def test_a_field_that_a_pod_does_not_set_has_a_value_of_its_type() -> None:
         "pod.activeDeadlineSeconds": 0,
         "pod.gpus": 0,
         "pod.securityContext": security | {"fsGroup": -1},
-    } == {name: _plain(inputs.read(name)) for name in NEW_POD}
+    } == {name: _plain(inputs[name]) for name in NEW_POD}
     for expression in (f"{name} == {name}" for name in INPUTS if name not in ("value", "pod.tolerations")):
         assert Expression(expression, CONDITION_VARIABLES).evaluate(inputs)
 
@@ -158,7 +158,7 @@ def _inputs(document: dict[str, Any], at: int = 0) -> ContainerInputs:
 )
 def test_the_gpus_of_a_container_are_counted_as_devices(limits: dict[str, str], count: int) -> None:
     """A share counts as one; of several resources, the largest number counts."""
-    assert count == _inputs(pod(container(limits))).read("container.gpus")
+    assert count == _inputs(pod(container(limits)))["container.gpus"]
 
 
 def test_the_gpus_of_a_pod_are_those_that_it_needs_at_one_time() -> None:
@@ -169,11 +169,11 @@ def test_the_gpus_of_a_pod_are_those_that_it_needs_at_one_time() -> None:
         container({"nvidia.com/gpu": "3"}),
     ]
 
-    assert 4 == _inputs(document).read("pod.gpus")
+    assert 4 == _inputs(document)["pod.gpus"]
 
     document["spec"]["initContainers"].append(container({"nvidia.com/gpu": "7"}))
 
-    assert 8 == _inputs(document).read("pod.gpus")
+    assert 8 == _inputs(document)["pod.gpus"]
 
 
 def test_mounts_in_memory_are_those_of_volumes_with_that_medium() -> None:
@@ -195,7 +195,7 @@ def test_mounts_in_memory_are_those_of_volumes_with_that_medium() -> None:
         "shm",
     ]
 
-    assert ["/dev/shm"] == _inputs(document).read("container.memoryMounts")
+    assert ["/dev/shm"] == _inputs(document)["container.memoryMounts"]
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ def test_labels_of_the_node_are_those_that_every_term_requires(
     affinity = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": required}}
     document["spec"] |= {"nodeSelector": {"pool": "a"}, "affinity": {"nodeAffinity": affinity}}
 
-    assert labels == _plain(_inputs(document).read("pod.requiredNodeLabels"))
+    assert labels == _plain(_inputs(document)["pod.requiredNodeLabels"])
 
 
 def test_what_is_read_of_a_pod_is_read_once_until_its_next_edit() -> None:
@@ -233,8 +233,8 @@ def test_what_is_read_of_a_pod_is_read_once_until_its_next_edit() -> None:
         ContainerInputs(container_document, read, "team-a") for container_document in read.containers
     )
 
-    assert first.read("pod.tolerations") is second.read("pod.tolerations")
+    assert first["pod.tolerations"] is second["pod.tolerations"]
 
     read.append("spec", "tolerations", entry={"operator": "Exists"})
 
-    assert 2 == len(_plain(ContainerInputs(read.containers[0], read, "team-a").read("pod.tolerations")))
+    assert 2 == len(_plain(ContainerInputs(read.containers[0], read, "team-a")["pod.tolerations"]))
