@@ -256,8 +256,8 @@ def _flags_of(
 
     results: of each node class.
     """
-    flags: dict[str, str] | None = None
-    for of_class in results:
+    flags: dict[str, str] = {}
+    for is_next, of_class in enumerate(results):
         checks = (check for required, checks in of_class if required is unmet for check in checks)
         incompatible = (check for check in checks if check.level is Level.INCOMPATIBLE)
         written = {
@@ -265,8 +265,10 @@ def _flags_of(
             for check in incompatible
             if "written" in check.origin[1]
         }
-        flags = {flag: flags[flag] for flag in flags if flag in written} if flags is not None else written
-    return flags or {}
+        flags = {flag: flags[flag] for flag in flags if flag in written} if is_next else written
+        if not flags:
+            break
+    return flags
 
 
 def _excluded(

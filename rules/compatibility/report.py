@@ -361,10 +361,9 @@ class MessageWriter:
         unmet = unmet_requirements(result.classes)
         results = _results_of(result.classes, Level.INCOMPATIBLE, unmet)
         distinct = [result for pairs in _distinct(results) for _, result in pairs]
-        causes = dict.fromkeys(
-            [*(check.origin for check in distinct), *(check.summary for check in distinct)]
-        )
-        cause = self._joined(filter(None, self._first(causes)))
+        causes = [*(check.origin for check in distinct), *(check.summary for check in distinct)]
+        shown = self._first({cause.en: cause for cause in causes}.values())
+        cause = self._joined(filter(None, shown))
         reason = _COLON.having(about=head, what=cause)
         table = Message()
         if result.action is not Action.WARN:
@@ -440,7 +439,7 @@ class MessageWriter:
             _COLON.having(about=self._named([required]), what=result.summary) if several else result.summary
             for required, result in pairs
         )
-        return self._joined(self._first(dict.fromkeys(reasons)))
+        return self._joined(self._first({reason.en: reason for reason in reasons}.values()))
 
     def _remedies(self, results: Sequence[tuple[NodeClassResult, Pairs]]) -> list[_Words]:
         """Return suggested fixes; of several for one requirement, the one for the newest driver."""

@@ -9,9 +9,12 @@ the name of the container, so that equal containers share them; messages add it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import Final, NamedTuple, TypeVar
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import force_setattr, replace
 
 from rules.cuda import framework_flags
 from rules.cuda.framework_flags import (
@@ -160,8 +163,7 @@ class PlatformRequirement(NamedTuple):
     origin: Message
 
 
-@dataclass(frozen=True, slots=True)
-class GpuRequirements:
+class GpuRequirements(Struct, frozen=True, eq=False):
     """Everything that a container requires of a node; the node must satisfy all of it."""
 
     cuda: CudaRequirement | None = None  # of its programs
@@ -183,15 +185,14 @@ class GpuRequirements:
     declared: tuple[str, ...] = ()  # annotations and variables of the pod that replace facts of the image
     problems: tuple[Message, ...] = ()  # annotations and variables that cannot be parsed
     tf32: str = ""  # the name of a variable that asks for TF32
-    parallelism: tuple[Parallelism, ...] = field(
-        default=(), compare=False
-    )  # GPUs of its programs, on all nodes
+    # What follows is not compared.
+    parallelism: tuple[Parallelism, ...] = ()  # GPUs of its programs, on all nodes
     # Steps of a Budget: to read the requirements, and to evaluate them on nodes.
-    steps: int = field(default=0, compare=False)
-    evaluation_steps: int = field(default=0, compare=False)
-    # Requirements are looked up more often than they are made, and all of this is long to hash.
-    _hash: int = field(init=False, repr=False, compare=False)
-    driver_constraints: tuple[StartConstraint, ...] = field(init=False, repr=False, compare=False)
+    steps: int = 0
+    evaluation_steps: int = 0
+    # Of the others. Requirements are looked up more often than they are made, and they are long to hash.
+    driver_constraints: tuple[StartConstraint, ...] = ()
+    hash: int = 0
 
     @property
     def cuda_unknown(self) -> bool:
@@ -199,17 +200,20 @@ class GpuRequirements:
         return not (self.cuda or self.no_cuda or self.constraints)
 
     def __post_init__(self) -> None:
-        # With all texts of the author of a pod, who could else make many requirements with one hash: images
-        # and annotations are in the first origin.
-        compute = tuple([(requirement.minimum, requirement.instead) for requirement in self.compute])
-        members = self.cuda or self.compute, compute, self.constraints, self.branches, self.built_for
-        others = self.cuda_compat, self.memory, self.models, self.several, self.runtime_class
-        object.__setattr__(self, "_hash", hash((*members, *others)))
         of_driver = tuple([constraint for constraint in self.constraints if constraint.concerns_driver])
-        object.__setattr__(self, "driver_constraints", of_driver)
+        force_setattr(self, "driver_constraints", of_driver)
+        # Of what the author of a pod writes, who could else make many requirements with one hash: images and
+        # annotations are in the first origin.
+        compute = tuple([(requirement.minimum, requirement.instead) for requirement in self.compute])
+        declared = tuple([constraint for constraint in self.constraints if constraint.declared])
+        members = self.cuda or self.compute, compute, declared, self.memory, self.models
+        force_setattr(self, "hash", hash((*members, self.refused, self.problems)))
 
     def __hash__(self) -> int:
-        return self._hash
+        return self.hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, GpuRequirements) and _compared(self) == _compared(other))
 
     @property
     def length(self) -> int:
@@ -240,6 +244,10 @@ class GpuRequirements:
             constraint.holds(host) for constraint in self.driver_constraints if not constraint.declared
         }
         return False if False in admitted or not admitted else None if None in admitted else True
+
+
+_COMPARED: Final = GpuRequirements.__struct_fields__[: GpuRequirements.__struct_fields__.index("parallelism")]
+_compared: Callable[[GpuRequirements], tuple[Any, ...]] = attrgetter(*_COMPARED)
 
 
 class ObjectRequirements:
@@ -371,7 +379,9 @@ class Relevance(NamedTuple):
         """Return whether a command line, or one of its variables, may name a model."""
         if self.models.found_in(line):
             return True
-        return any(name in self.model_names or self.models.found_in(text) for name, text in known)
+        return bool(known) and any(
+            name in self.model_names or self.models.found_in(text) for name, text in known
+        )
 
 
 @derived
@@ -442,7 +452,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
 def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -> GpuRequirements:
     """Return the GPU requirements of a container and its image, which the catalogue has found."""
     env = Environment(dict(facts.known), frozenset(facts.unknown))
-    budget, conditions = Budget(), requirement_cost(env.known)
+    budget, conditions = Budget(), requirement_cost(env.known) if env.known else 0
     budget.spend(_STEPS_OF_FACTS + catalog.steps + conditions)
     annotations = _Annotations(facts.annotations)
     annotated = _cuda_of_annotation(annotations)

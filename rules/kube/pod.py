@@ -193,7 +193,10 @@ class Container:
     @property
     def env(self) -> list[Any]:
         """The entries of `env` after the edits so far, in order, including duplicate names."""
-        return self.entries("env")
+        if self._recorder.edits:
+            return self.entries("env")
+        entries: list[Any] = _member(self.raw, self.path, "env", list)
+        return entries
 
     @property
     def variables(self) -> Mapping[str, Mapping[str, Any]]:

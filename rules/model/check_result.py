@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import IntEnum
+from functools import cached_property
 from typing import Final, NamedTuple
 
 from msgspec import Struct
@@ -63,7 +64,7 @@ class Level(IntEnum):
 OFF: Final = Level.COMPATIBLE
 
 
-class CheckResult(Struct, frozen=True):
+class CheckResult(Struct, frozen=True, dict=True):
     """One reason for a level.
 
     origin: the source of the requirement. remedy: a suggested fix. Both may be empty. code: the CUDA error
@@ -85,7 +86,7 @@ class CheckResult(Struct, frozen=True):
     edits: tuple[Edit, ...] = ()
     instead: tuple[str, str] = ("", "")
 
-    @property
+    @cached_property
     def summary(self) -> Message:
         """Reason and error."""
         error = self.error

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from enum import Enum
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.compatibility.checks import check_on_node
 from rules.cuda.image_catalog import CompatLibraries, ImageCatalog

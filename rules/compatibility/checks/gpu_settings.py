@@ -60,14 +60,15 @@ class GpuSettingsCheck(Check):
         if policy.checks.gpu_settings is OFF or not policy.cuda:
             return ()
         known, raw, devices = _known(), container.raw, _devices(container.names)
+        if not devices.are_gpus:
+            return ()
         is_whole = devices.are_whole and not policy.virtual
-        # Of most containers, nothing is set that could contradict the request.
-        if not devices.are_gpus or not (
-            devices.rdma
-            or known.capabilities in container.variables
-            or (is_whole and ("securityContext" in raw or "volumeMounts" in raw))
-            or (is_whole and container.may_set(known.variables, known.mps_variables))
-        ):
+        if is_whole:
+            is_set = "securityContext" in raw or "volumeMounts" in raw
+            is_set = is_set or container.may_set(known.variables, known.mps_variables)
+        else:
+            is_set = known.capabilities in container.variables
+        if not (is_set or devices.rdma):  # as of most containers
             return ()
         level = capped(policy.checks.gpu_settings, certain=False)
         settings = _Settings(known, container, pod, Literals(container.variables))

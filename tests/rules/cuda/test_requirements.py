@@ -21,6 +21,7 @@ PYTORCH = "pytorch/pytorch:2.0.1-cuda11.7-cudnn8-runtime"
 CUDA = "gpugate.dev/cuda-version"
 COMPUTE = "gpugate.dev/min-compute-capability"
 COMPAT = "gpugate.dev/cuda-compat"
+MEMORY = "gpugate.dev/min-gpu-memory"
 SECRET = {"secretKeyRef": {"name": "s", "key": "k"}}
 
 
@@ -577,6 +578,11 @@ def test_each_condition_of_an_image_takes_steps_to_read_and_to_evaluate() -> Non
 def test_requirements_that_only_the_words_of_a_pod_tell_apart_have_different_hashes() -> None:
     """Else the author of a pod could make a lookup compare one with all others."""
     same = [needs(f"{PYTORCH}-{n}") for n in range(50)]
+    others = [needs(PYTORCH, annotations={COMPUTE: f"8.{n}"}) for n in range(50)]
+    others += [needs(PYTORCH, annotations={MEMORY: f"{n}Gi"}) for n in range(1, 50)]
+    others += [needs(PYTORCH, annotations={CUDA: f"12.{n}"}) for n in range(50)]
+    others += [needs(PYTORCH, env=[{"name": "NVIDIA_REQUIRE_A", "value": f"cuda>={n}"}]) for n in range(50)]
 
     assert len({requirements.without_origins() for requirements in same}) == 1
-    assert len({hash(requirements) for requirements in same}) == len(same)
+    for requirements in (same, others):
+        assert len({hash(one) for one in requirements}) == len(requirements)

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from string import ascii_letters
 from typing import Any, Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from rules.compatibility.checks import check_on_any_node, check_on_node
 from rules.cuda.image_catalog import ImageCatalog

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from msgspec import structs
 
@@ -127,7 +125,7 @@ def test_a_driver_more_than_one_major_ahead_is_unstable(runtime: str) -> None:
     ("policy", "required", "node"),
     [
         (PHYSICAL, UNVERIFIED, driver("11.8")),
-        (PHYSICAL, replace(UNVERIFIED, cuda_compat=CompatLibraries.LOADER_PATH), driver("11.8")),
+        (PHYSICAL, structs.replace(UNVERIFIED, cuda_compat=CompatLibraries.LOADER_PATH), driver("11.8")),
         (PHYSICAL, UNVERIFIED, NodeCapabilities()),
         (VIRTUAL, UNVERIFIED, driver("13.0")),
     ],
@@ -268,7 +266,7 @@ def test_libraries_are_loaded_from_the_loader_path_or_by_the_container_runtime(
     libraries_of_image: CompatLibraries, loads: bool | None, loaded: bool | None
 ) -> None:
     """What may be in an image counts only if the node would load it. Virtual GPUs load none."""
-    required = replace(needing(cuda="12.8"), cuda_compat=libraries_of_image)
+    required = structs.replace(needing(cuda="12.8"), cuda_compat=libraries_of_image)
     node = driver("12.2", product="Tesla-T4", runtime=ContainerRuntime(loads_compat=loads))
 
     assert loaded is libraries(PHYSICAL, required, node).loaded
@@ -293,7 +291,7 @@ def test_an_older_major_needs_libraries_that_are_loaded_and_supported(
     mode: RuntimeMode, product: str, version: str, loads: bool | None, expected: tuple[Level, str, str]
 ) -> None:
     """Whatever the mode: the image of this test has no NVIDIA_REQUIRE_CUDA."""
-    required = replace(needing(cuda="13.0"), cuda_compat=CompatLibraries.INSIDE)
+    required = structs.replace(needing(cuda="13.0"), cuda_compat=CompatLibraries.INSIDE)
     runtime = ContainerRuntime(mode, loads_compat=loads)
     (result,) = check(PHYSICAL, required, driver("12.8", version, product=product, runtime=runtime))
 
@@ -315,7 +313,7 @@ def test_libraries_that_do_not_support_the_gpu_may_fail_where_the_driver_alone_w
     setting: Level, loads: bool | None, level: Level, words: str
 ) -> None:
     """Error 804, if they are loaded; a rule that forbids older minor versions forbids this one, too."""
-    required = replace(needing(cuda="12.8"), cuda_compat=CompatLibraries.INSIDE)
+    required = structs.replace(needing(cuda="12.8"), cuda_compat=CompatLibraries.INSIDE)
     node = driver("12.2", "535.104.05", product=RTX, runtime=ContainerRuntime(loads_compat=loads))
     (result,) = check(SharingPolicy(minor_versions=setting), required, node)
 
