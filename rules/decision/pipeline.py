@@ -51,7 +51,7 @@ from rules.model.rule import (
 from rules.nodes.devices.claims import pod_claims, used_claims
 from rules.nodes.devices.state import CONFIGURED, GROUP, Claims
 from rules.nodes.inventory import Inventory
-from rules.text.bounded_cache import Budget, OverBudgetError
+from rules.text.bounded_cache import OverBudgetError
 from rules.text.glob import Comparisons
 from rules.text.i18n import Message
 from rules.text.paths import Path, field_path
@@ -178,7 +178,8 @@ class _Shared:
     """What the decisions on the pods of one object share.
 
     now: seconds since the epoch. observer: of the records. requirements: those that were read. The others
-    are what all pods may take: comparisons of similar names, evaluation steps, and what few take any of.
+    are what all pods may take: comparisons of similar names, evaluation steps, pairs of node selector terms,
+    and what few take any of.
     """
 
     def __init__(
@@ -191,16 +192,12 @@ class _Shared:
         self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.catalog)
         self.evaluations = Evaluations()
         self.comparisons = Comparisons()
+        self.pairs = pairs_budget()
 
     @cached_property
     def allowance(self) -> ClaimAllowance:
         """Evaluations of claims."""
         return ClaimAllowance()
-
-    @cached_property
-    def pairs(self) -> Budget:
-        """Combinations of node selector terms."""
-        return pairs_budget()
 
     def framework(self, container: Container, pod: Pod) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
