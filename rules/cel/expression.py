@@ -196,9 +196,6 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
     if input_.name not in _MAPS:
         return None
     if (keys := input_.keys) is not None:
-        first, *others = keys
-        if not others:  # mostly
-            return lambda members: (members.get(first),)
         return lambda members: tuple([members.get(key) for key in keys])
 
     def all_members(members: Any) -> tuple[Any, ...]:

@@ -256,8 +256,8 @@ def _flags_of(
 
     results: of each node class.
     """
-    flags: dict[str, str] = {}
-    for is_next, of_class in enumerate(results):
+    flags: dict[str, str] | None = None
+    for of_class in results:
         checks = (check for required, checks in of_class if required is unmet for check in checks)
         incompatible = (check for check in checks if check.level is Level.INCOMPATIBLE)
         written = {
@@ -265,10 +265,10 @@ def _flags_of(
             for check in incompatible
             if "written" in check.origin[1]
         }
-        flags = {flag: flags[flag] for flag in flags if flag in written} if is_next else written
+        flags = {flag: flags[flag] for flag in flags if flag in written} if flags is not None else written
         if not flags:
             break
-    return flags
+    return flags or {}
 
 
 def _excluded(
@@ -294,6 +294,8 @@ def inject_affinity(result: CompatibilityResult, pod: Pod, budget: Budget | None
     budget: as in `inject`. Raises OverBudgetError.
     A pod with a nodeName is already scheduled, and was evaluated on that node.
     """
+    if not (result.requirement.clauses or result.preference):
+        return False
     spec = pod.spec
     if spec.get("nodeName"):
         return False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Self, TypeAlias
 
 from rules.compatibility.prospects import ProspectResult
@@ -141,10 +141,11 @@ class NodeTable(Message):
 class MessageWriter:
     """Writes messages.
 
-    containers: those that share a requirement. node: the one that the pod is bound to, or empty.
+    presets: as of an Inventory. containers: those that share a requirement. node: the one that the pod is
+    bound to, or empty.
     """
 
-    def __init__(self, presets: Iterable[str] = ()) -> None:
+    def __init__(self, presets: Collection[str] = ()) -> None:
         self.node = ""
         self._presets = presets
         self.containers: Mapping[RuleRequirement, Sequence[Container]] = {}
@@ -209,11 +210,11 @@ class MessageWriter:
                 if not members or members[-1] is not node_class:
                     members.append(node_class)
         notices = []
+        preset = next((name for name in self._presets if "@" not in name), "")
+        unknown = _ADD_DRIVER.having(preset=preset) if preset else _LABEL_NODES
         for (required, summary, remedy), members in nodes.items():
             known = level is Level.UNSTABLE
             cause = _IT.having(text=summary) if known else _UNDETERMINED.having(reason=summary)
-            preset = next((name for name in self._presets if "@" not in name), "")
-            unknown = _ADD_DRIVER.having(preset=preset) if preset else _LABEL_NODES
             fix = _IT.having(text=remedy) if remedy else Message() if known else unknown
             named, kinds = self._named([required]), self._joined(self._kinds(members))
             reason = _ON_NODES.having(containers=named, cause=cause, nodes=kinds)

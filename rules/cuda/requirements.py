@@ -185,14 +185,14 @@ class GpuRequirements(Struct, frozen=True, eq=False):
     declared: tuple[str, ...] = ()  # annotations and variables of the pod that replace facts of the image
     problems: tuple[Message, ...] = ()  # annotations and variables that cannot be parsed
     tf32: str = ""  # the name of a variable that asks for TF32
-    # What follows is not compared.
+    # From here on, fields are not compared.
     parallelism: tuple[Parallelism, ...] = ()  # GPUs of its programs, on all nodes
     # Steps of a Budget: to read the requirements, and to evaluate them on nodes.
     steps: int = 0
     evaluation_steps: int = 0
-    # Of the others. Requirements are looked up more often than they are made, and they are long to hash.
+    # They follow from the fields above: requirements are looked up more often than they are made.
     driver_constraints: tuple[StartConstraint, ...] = ()
-    hash: int = 0
+    stored_hash: int = 0
 
     @property
     def cuda_unknown(self) -> bool:
@@ -207,10 +207,10 @@ class GpuRequirements(Struct, frozen=True, eq=False):
         compute = tuple([(requirement.minimum, requirement.instead) for requirement in self.compute])
         declared = tuple([constraint for constraint in self.constraints if constraint.declared])
         members = self.cuda or self.compute, compute, declared, self.memory, self.models
-        force_setattr(self, "hash", hash((*members, self.refused, self.problems)))
+        force_setattr(self, "stored_hash", hash((*members, self.refused, self.problems)))
 
     def __hash__(self) -> int:
-        return self.hash
+        return self.stored_hash
 
     def __eq__(self, other: object) -> bool:
         return self is other or (isinstance(other, GpuRequirements) and _compared(self) == _compared(other))
@@ -246,8 +246,8 @@ class GpuRequirements(Struct, frozen=True, eq=False):
         return False if False in admitted or not admitted else None if None in admitted else True
 
 
-_COMPARED: Final = GpuRequirements.__struct_fields__[: GpuRequirements.__struct_fields__.index("parallelism")]
-_compared: Callable[[GpuRequirements], tuple[Any, ...]] = attrgetter(*_COMPARED)
+_FIELDS: Final = GpuRequirements.__struct_fields__
+_compared: Callable[[GpuRequirements], tuple[Any, ...]] = attrgetter(*_FIELDS[: _FIELDS.index("parallelism")])
 
 
 class ObjectRequirements:
@@ -379,9 +379,7 @@ class Relevance(NamedTuple):
         """Return whether a command line, or one of its variables, may name a model."""
         if self.models.found_in(line):
             return True
-        return bool(known) and any(
-            name in self.model_names or self.models.found_in(text) for name, text in known
-        )
+        return any(name in self.model_names or self.models.found_in(text) for name, text in known)
 
 
 @derived
@@ -452,7 +450,7 @@ def requirements_of(facts: ContainerFacts, catalog: ImageCatalog) -> GpuRequirem
 def _of_image(facts: ContainerFacts, image: ImageFacts, catalog: ImageCatalog) -> GpuRequirements:
     """Return the GPU requirements of a container and its image, which the catalogue has found."""
     env = Environment(dict(facts.known), frozenset(facts.unknown))
-    budget, conditions = Budget(), requirement_cost(env.known) if env.known else 0
+    budget, conditions = Budget(), requirement_cost(env.known)
     budget.spend(_STEPS_OF_FACTS + catalog.steps + conditions)
     annotations = _Annotations(facts.annotations)
     annotated = _cuda_of_annotation(annotations)

@@ -98,7 +98,7 @@ def _of_annotation(name: str, containers: Collection[str], comparisons: Comparis
 def of_object(workloads: Workloads, request: AdmissionRequest) -> tuple[NotChecked, ...]:
     """Return what is not checked of an object because of its kind; nothing for most kinds, at once."""
     of, document = (request.group, request.kind), request.object or {}
-    if workloads.is_complete(*of):
+    if of in workloads.complete:
         return ()
     if not workloads.holds_pods(*of):
         return tuple(_of_unknown(workloads, *of, document))
@@ -260,4 +260,5 @@ def _is_checked(workloads: Workloads, owner: object) -> bool:
     """Return whether an owner controls the object, and its templates are those of the object."""
     if not isinstance(owner, dict) or owner.get("controller") is not True:
         return False
-    return workloads.is_complete(str(owner.get("apiVersion")).rpartition("/")[0], str(owner.get("kind")))
+    group = str(owner.get("apiVersion")).rpartition("/")[0]
+    return (group, str(owner.get("kind"))) in workloads.complete

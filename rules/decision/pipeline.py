@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from functools import cached_property
 from itertools import chain, islice
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
@@ -178,9 +177,21 @@ class _Shared:
     """What the decisions on the pods of one object share.
 
     now: seconds since the epoch. observer: of the records. requirements: those that were read. The others
-    are what all pods may take: comparisons of similar names, evaluation steps, pairs of node selector terms,
-    and what few take any of.
+    are what all pods may take: allowance, comparisons, evaluations, pairs: evaluations of claims, comparisons
+    of similar names, evaluation steps, combinations of node selector terms.
     """
+
+    __slots__ = (
+        "allowance",
+        "comparisons",
+        "evaluations",
+        "now",
+        "observer",
+        "pairs",
+        "request",
+        "requirements",
+        "snapshot",
+    )
 
     def __init__(
         self, snapshot: Snapshot, request: AdmissionRequest, now: float, observer: Observer | None = None
@@ -191,13 +202,9 @@ class _Shared:
         self.observer = observer
         self.requirements = ObjectRequirements(snapshot.policy.requirements_of, snapshot.policy.catalog)
         self.evaluations = Evaluations()
+        self.allowance = ClaimAllowance()
         self.comparisons = Comparisons()
         self.pairs = pairs_budget()
-
-    @cached_property
-    def allowance(self) -> ClaimAllowance:
-        """Evaluations of claims."""
-        return ClaimAllowance()
 
     def framework(self, container: Container, pod: Pod) -> str:
         """Return what the pod, the image catalogue or else the kind says that a container runs, or ""."""
@@ -321,7 +328,7 @@ class Pipeline:
 
     def _inputs(self, container: Container) -> ContainerInputs:
         """Return the inputs of expressions about a container, until the next edit."""
-        edits = len(self._pod.recorder.edits)
+        edits = self._edits()
         known = self._known_inputs.get(container)
         if known is None or known[0] != edits:
             inputs = ContainerInputs(container, self._pod, self._request.namespace, self._shared.framework)
@@ -412,8 +419,7 @@ class Pipeline:
         if policy.enforcement is Action.WARN:  # a rule that only warns leaves the pod as it is
             return
         if self._request.mutating:
-            needed = result.requirement.clauses or result.preference
-            if needed and inject_affinity(result, self._pod, self._shared.pairs):
+            if inject_affinity(result, self._pod, self._shared.pairs):
                 record.affinity = [container for container, _ in compared]
         elif self._is_pod and self._request.operation == "UPDATE":
             spec = self._pod.spec

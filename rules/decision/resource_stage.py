@@ -103,7 +103,7 @@ def _of_api_server(
     """
     violations: dict[tuple[str, messages.Words], Finding] = {}
     limits, requests = container.limits, container.requests
-    for key in {**limits, **requests} if requests else limits:
+    for key in {**limits, **requests}:
         if "/" not in key:
             continue
         limit = limits.get(key)

@@ -112,7 +112,7 @@ class Container:
     def leave_out_zeros(self) -> None:
         """Set the names to the different ones, without those whose quantity is 0."""
         limits, requests = self.limits, self.requests
-        self.names = tuple({**limits, **requests}) if requests else tuple(limits)
+        self.names = tuple({**limits, **requests})
         try:  # at once for most: texts that sort after this one start with another digit than 0
             if min(_NOT_ZERO, *limits.values(), *requests.values()) == _NOT_ZERO:
                 return
@@ -317,7 +317,6 @@ class Pod:
         "_is_spec",
         "_label_domains",
         "_once",
-        "_privileged",
         "_spec",
         "_spec_path",
         "_texts",
@@ -366,7 +365,6 @@ class Pod:
         self.users = [container for container in self.containers if "/" in "".join(container.names)]
         for container in self.users:
             container.leave_out_zeros()
-        self._privileged: tuple[Container, ...] | None = None
         self.misplaced: Sequence[tuple[str, str]] = ()
         if "resources" in self._spec and not (self._is_spec or others):
             self.misplaced = self._misplaced()
@@ -446,13 +444,6 @@ class Pod:
         if (texts := self._texts.get(field)) is None:
             texts = self._texts[field] = _strings(self.get("metadata", field))
         return texts
-
-    @property
-    def privileged(self) -> Container | None:
-        """The first privileged container, which no edit changes; it is looked for once."""
-        if self._privileged is None:
-            self._privileged = tuple([container for container in self.containers if container.is_privileged])
-        return self._privileged[0] if self._privileged else None
 
     def once(self, name: str, read: Callable[[Pod], T]) -> T:
         """Return what a function reads of the pod, which is read once for all containers until the next edit.

@@ -19,7 +19,6 @@ from rules.text.paths import Path
 EVERY: Final = "*"
 Steps = tuple[str, ...]
 Kind = tuple[str, str]
-POD: Final[Kind] = ("", "Pod")
 # Where the resources of a container are, by name.
 _RESOURCES: Final = "resources"
 _QUANTITIES: Final = ("limits", "requests")
@@ -87,10 +86,6 @@ class Workloads(Struct, frozen=True):
         """Return whether objects of a kind are or hold pods; group is empty for the core API."""
         return (group, kind) in self.paths
 
-    def is_complete(self, group: str, kind: str) -> bool:
-        """Return whether all pods of a kind are in its objects as they will be created."""
-        return (group, kind) in self.complete
-
     def pods_of(self, group: str, kind: str, document: Mapping[str, Any]) -> dict[Path, FoundPod]:
         """Return the pod, or each pod template, of an object by its path; none for a kind that holds no pods.
 
@@ -98,8 +93,12 @@ class Workloads(Struct, frozen=True):
         is not shaped as its kind is.
         """
         of = group, kind
-        if of == POD:  # nearly all
-            return {(): FoundPod(document)}
+        if of in self.complete:  # nearly all
+            return {
+                path: FoundPod(raw)
+                for steps in self.paths[of]
+                for path, raw in (_find(document, steps) if steps else (((), document),))
+            }
         pods = dict(self._pods(of, document, ()))
         for steps in self.wraps.get(of, ()):
             for path, wrapped in _find(document, steps):

@@ -66,7 +66,7 @@ class InterceptionCheck(Check):
         system = _system_of(container.names)
         # Of most containers, nothing is set that could be an obstacle.
         if system is None or not (
-            pod.privileged
+            pod.once("privileged", _privileged)
             or "runtimeClassName" in pod.spec
             or not container.variables.keys().isdisjoint(system.variables.keys())
         ):
@@ -130,9 +130,14 @@ def _system_of(names: Iterable[str]) -> _System | None:
     return next((systems[0] for name in names if (systems := find(name))), None)
 
 
+def _privileged(pod: Pod) -> Container | None:
+    """Return the first privileged container of a pod."""
+    return next((container for container in pod.containers if container.is_privileged), None)
+
+
 def _of_privileges(system: _System, container: Container, pod: Pod) -> Iterator[_Obstacle]:
     """Yield the obstacle of a privileged container: the one with the share, or another one of its pod."""
-    privileged = pod.privileged
+    privileged = pod.once("privileged", _privileged)
     if privileged is None:
         return
     denies = system.privileged
