@@ -196,7 +196,7 @@ def _picker(input_: _Input) -> Callable[[Any], Any] | None:
     if input_.name not in _MAPS:
         return None
     if (keys := input_.keys) is not None:
-        return lambda members: tuple([members.get(key) for key in keys])
+        return lambda members: tuple(map(members.get, keys))
 
     def all_members(members: Any) -> tuple[Any, ...]:
         return tuple(members.items()) if len(members) <= MAX_ENTRIES else _too_many(input_.name)
